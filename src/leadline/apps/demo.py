@@ -1,0 +1,248 @@
+"""`leadline demo`: a rendered room, a faulty prior, the paper's measurements, six methods, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import leadline.methods as registry
+from leadline.bench.metrics import DepthScores, NormalScores, depth_scores, normal_scores, normals, relative_error
+from leadline.bench.observations import CASES, Case, Observed, observe
+from leadline.core.types import Camera, CompletionOptions, FileError, FloatArray, Prior, Scene
+from leadline.datasets.rendered import network_like_prior, render
+from leadline.methods import MethodResult
+from leadline.report.colour import Picture, colourise, dots, limits, normals_picture
+from leadline.report.panel import Bar, Tile, panel
+from leadline.sensors.atomic import atomic_write
+from leadline.sensors.clouds import write_ply
+from leadline.sensors.depth_files import write_depth
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+DEMO_METHODS = {
+    "raw": "prior, not metric",
+    "gdisp": "affine in disparity",
+    "gmetric": "affine in depth",
+    "glog": "affine in log depth",
+    "response": "adaptive response",
+    "ours": "response + residual",
+}
+_SHOWN = ("gdisp", "response", "ours")
+_ERROR_SHOWN = 0.06  # relative error at the dark end of every error map
+
+
+@dataclass(frozen=True)
+class DemoScore:
+    """One method on one case."""
+
+    case: Case
+    method: str
+    depth: DepthScores
+    normals: NormalScores
+    status: str
+    seconds: float
+    parameters: dict[str, float]
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo found, and the files it wrote."""
+
+    scores: tuple[DemoScore, ...]
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Everything the outputs are made from."""
+
+    scene: Scene
+    reference: FloatArray
+    camera: Camera
+    prior: Prior
+    observed: dict[Case, Observed]
+    results: dict[tuple[Case, str], MethodResult]
+
+
+def run_demo(output: Path, *, width: int = 640, height: int = 480, seed: int = 0, console: Console) -> DemoResult:
+    """Run every method of the demo on the three cases, print a table, and write pictures, depth, cloud and numbers.
+
+    Written into `output`, which is made if needed: ``demo.png`` (a panel of pictures), ``demo_depth.png`` (16-bit
+    millimetres), ``cloud.ply`` (the completed depth as coloured points) and ``demo.json`` (options and scores).
+
+    Parameters
+    ----------
+    output : path
+        A folder.
+    width, height : int
+        Size of the rendered picture in pixels.
+    seed : int
+        Of the room and of the prior's faults. The measurements are a fixed grid.
+    console : rich.console.Console
+        Where the table goes.
+
+    Raises
+    ------
+    FileError
+        If `output` cannot be made or written to.
+    """
+    output = Path(output)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{output}: cannot be made a folder ({error.strerror}). Give another --output.") from error
+    run = _run(width, height, seed)
+    scores = tuple(_score(run, case, name) for case, name in run.results)
+    console.print(_table(scores))
+    files = _write(output, run, scores, {"width": width, "height": height, "seed": seed})
+    for path in files:
+        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    return DemoResult(scores, files)
+
+
+def _run(width: int, height: int, seed: int) -> _Run:
+    scene = render(width, height, seed=seed)
+    # `render` always knows both; the checks tell the type checker.
+    if scene.reference is None or scene.camera is None:
+        raise TypeError("a rendered scene has a reference and a camera")
+    prior = Prior(network_like_prior(scene.reference, seed=seed))
+    observed = {case: observe(scene.reference, case) for case in CASES}
+    results = {
+        (case, name): registry.method(name)(prior, observed[case].sparse) for case in CASES for name in DEMO_METHODS
+    }
+    return _Run(scene, scene.reference, scene.camera, prior, observed, results)
+
+
+def _score(run: _Run, case: Case, name: str) -> DemoScore:
+    result, scored = run.results[case, name], run.observed[case].scored
+    depth = depth_scores(result.depth, run.reference, scored)
+    angles = normal_scores(result.depth, run.reference, run.camera, scored)
+    return DemoScore(case, name, depth, angles, result.status, result.seconds, result.parameters)
+
+
+def _table(scores: tuple[DemoScore, ...]) -> Table:
+    from rich.table import Table
+
+    columns = [(case, kind) for case in CASES for kind in ("AbsRel", "MAE m", "NMed deg")]
+    values = {
+        (score.method, score.case, kind): value
+        for score in scores
+        for kind, value in zip(
+            ("AbsRel", "MAE m", "NMed deg"),
+            (score.depth.absrel, score.depth.mae, score.normals.median_deg),
+            strict=True,
+        )
+    }
+    best = {(case, kind): np.nanmin([values[name, case, kind] for name in DEMO_METHODS]) for case, kind in columns}
+    table = Table(
+        title="Held-out error: lower is better, the best in bold",
+        caption="A made-up prior on a rendered room: an illustration, not evidence.",
+    )
+    table.add_column("method", no_wrap=True)
+    for case, kind in columns:
+        table.add_column(f"{case}\n{kind}" if kind == "AbsRel" else f"\n{kind}", justify="right", no_wrap=True)
+    for name, meaning in DEMO_METHODS.items():
+        cells = []
+        for case, kind in columns:
+            value = values[name, case, kind]
+            text = "-" if math.isnan(value) else f"{value:.2f}" if kind == "NMed deg" else f"{value:.4f}"
+            cells.append(f"[bold]{text}[/bold]" if value == best[case, kind] else text)
+        table.add_row(f"{name} [dim]{meaning}[/dim]", *cells)
+    return table
+
+
+def _write(output: Path, run: _Run, scores: tuple[DemoScore, ...], options: dict[str, int]) -> tuple[Path, ...]:
+    picture, depth_file, cloud, numbers = (
+        output / name for name in ("demo.png", "demo_depth.png", "cloud.ply", "demo.json")
+    )
+    image = panel(_tiles(run, scores), heading="leadline demo", note=_note(run))
+    atomic_write(picture, lambda path: image.save(path, format="PNG", optimize=True))
+
+    depth = run.results["distributed", "ours"].depth
+    write_depth(depth_file, depth, "mm")
+    known = np.isfinite(depth)
+    write_ply(cloud, run.camera.points(depth)[known], run.scene.image[known])
+
+    record = {
+        "scene": {**options, "camera": asdict(run.camera)},
+        "options": asdict(CompletionOptions()),
+        "measurements": {case: int(np.isfinite(run.observed[case].sparse).sum()) for case in CASES},
+        "scores": [asdict(score) for score in scores],
+    }
+    text = json.dumps(_plain(record), indent=2, allow_nan=False) + "\n"
+
+    def write_text(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    atomic_write(numbers, write_text)
+    return picture, depth_file, cloud, numbers
+
+
+def _note(run: _Run) -> str:
+    count = int(np.isfinite(run.observed["distributed"].sparse).sum())
+    return (
+        f"A rendered room, {run.camera.width} x {run.camera.height}; {count} measurements "
+        f"({count / run.reference.size:.1%} of the pixels); errors are |D - reference| / reference where scored."
+    )
+
+
+def _tiles(run: _Run, scores: tuple[DemoScore, ...]) -> list[list[Tile]]:
+    low, high = limits(run.reference)
+    metres = Bar("depth", f"{low:.1f} m", f"{high:.1f} m")
+    relative = Bar("depth", "near", "far")
+    found = {(score.case, score.method): score for score in scores}
+    result = run.results["distributed", "ours"].depth
+    scene = [
+        Tile(run.scene.image, "Image"),
+        _measurements(run, "distributed", "Measurements", metres, low, high),
+        Tile(colourise(run.prior.depth()), "Prior", "relative, faulty", relative),
+        Tile(colourise(result, low=low, high=high), "Completed depth", "ours", metres),
+    ]
+    orientation = [Tile(_normals(run.reference, run.camera), "Normals of the reference")]
+    for name in _SHOWN:
+        angle = found["distributed", name].normals.median_deg
+        picture = _normals(run.results["distributed", name].depth, run.camera)
+        orientation.append(Tile(picture, f"Normals: {name}", f"median error {angle:.2f} degrees"))
+    reference = Tile(colourise(run.reference, low=low, high=high), "Reference depth", "", metres)
+    rows = [scene, [reference, *_errors(run, found, "distributed")], orientation]
+    for case, title in (("central", "Measured outside the centre"), ("outer", "Measured in the centre only")):
+        rows.append([_measurements(run, case, title, metres, low, high), *_errors(run, found, case)])  # type: ignore[arg-type]
+    return rows
+
+
+def _measurements(run: _Run, case: Case, title: str, bar: Bar, low: float, high: float) -> Tile:
+    sparse = run.observed[case].sparse
+    picture = dots(sparse, run.scene.image, low=low, high=high)
+    return Tile(picture, title, f"{int(np.isfinite(sparse).sum())} pixels, enlarged", bar)
+
+
+def _errors(run: _Run, found: dict[tuple[Case, str], DemoScore], case: Case) -> list[Tile]:
+    bar = Bar("error", "0", f"{_ERROR_SHOWN:.0%}")
+    tiles = []
+    for name in _SHOWN:
+        error = relative_error(run.results[case, name].depth, run.reference)
+        if case != "distributed":  # there, what is not scored is single pixels, which would only speckle the map
+            error[~run.observed[case].scored] = np.nan
+        picture = colourise(error, low=0.0, high=_ERROR_SHOWN, scheme="error")
+        tiles.append(Tile(picture, f"Error: {name}", f"AbsRel {found[case, name].depth.absrel:.2%}", bar))
+    return tiles
+
+
+def _normals(depth: FloatArray, camera: Camera) -> Picture:
+    return normals_picture(normals(depth, camera))
+
+
+def _plain(value: Any) -> Any:
+    """The same with NaN as None, since JSON has no NaN."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,236 @@
+"""One frame from its files to its files, with a sidecar that says how the depth came about."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+import numpy as np
+
+from leadline.apps.cli import version
+from leadline.apps.inputs import Frame, Maps, Settings, read_maps
+from leadline.core.types import FileError, InputError
+
+if TYPE_CHECKING:
+    from leadline.core.pipeline import Completion
+
+State = Literal["done", "skipped", "failed"]
+
+# By form: the suffix, and the unit it is written in unless another is asked for.
+FORMS = {
+    "png": (".png", "mm"),
+    "npy": (".npy", "m"),
+    "npz": (".npz", "m"),
+    "exr": (".exr", "m"),
+    "pfm": (".pfm", "m"),
+    "tiff": (".tiff", "m"),
+}
+COMPILING = "compiling kernels (once; cached afterwards)…"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a frame; picklable, since it comes back from a worker process."""
+
+    stem: str
+    state: State
+    message: str = ""
+    notes: tuple[str, ...] = ()
+    outputs: tuple[Path, ...] = ()
+    traceback: str = ""
+
+
+def run_frame(frame: Frame, settings: Settings, output: Path, *, overwrite: bool = False) -> Outcome:
+    """Complete one frame and write its files into the folder `output`; "skipped" if that was done before.
+
+    The sidecar ``STEM.json`` is removed first and written last, so its presence means that all files it
+    lists are whole and belong together.
+
+    Raises
+    ------
+    LeadlineError
+        If a file cannot be read or written, does not fit the others, or holds nothing to work with.
+    """
+    files = output_paths(frame, settings, output)
+    _refuse_to_write_over_inputs(frame, files)
+    hashes = {name: _sha256(path) for name, path in frame.inputs().items()}
+    notes: tuple[str, ...] = ()
+    if not overwrite and files["sidecar"].exists():
+        changes = changed(files, hashes, settings)
+        if not changes:
+            return Outcome(
+                frame.stem, "skipped", "complete already, from the same inputs and options (see --overwrite)"
+            )
+        notes = (f"redone, not skipped: {changes}.",)
+
+    begun = time.perf_counter()
+    maps = read_maps(frame, settings)
+    read = time.perf_counter()
+    compile_kernels()
+    from leadline.core import pipeline  # brings numba along, which skipped frames and wrong inputs do not need
+
+    compiled = time.perf_counter()
+    result = pipeline.complete(maps.prior, maps.sparse, valid=maps.valid, options=settings.completion)
+    solved = time.perf_counter()
+    if result.fit.count == 0:
+        raise InputError(f"{frame.sparse}: {result.fit.status}.")
+    notes += maps.notes + _shortcomings(result)
+    files["sidecar"].unlink(missing_ok=True)
+    _write_maps(files, maps, result, settings)
+    written = time.perf_counter()
+    seconds = {"read": read - begun, "complete": solved - compiled, "write": written - solved}
+    record = {
+        "leadline": version(),
+        "frame": frame.stem,
+        "inputs": {name: {"path": str(path), "sha256": hashes[name]} for name, path in frame.inputs().items()},
+        "outputs": {name: path.name for name, path in files.items() if name != "sidecar"},
+        **maps.recorded,
+        "notes": notes,
+        "result": result.to_dict(),
+        "settings": settings.record(),
+        "seconds": {name: round(value, 4) for name, value in seconds.items()},
+    }
+    _write_json(files["sidecar"], record)
+    return Outcome(frame.stem, "done", str(result), notes, tuple(files.values()))
+
+
+def _shortcomings(result: Completion) -> tuple[str, ...]:
+    """What ``--strict`` would refuse: a stage that fell back or stopped early, and its advice."""
+    found = []
+    if result.fit.status is not type(result.fit.status).CONVERGED:
+        found.append(f"fit {result.fit.status}.")
+    if not result.reconstruction.converged:
+        found.append(f"solve {result.reconstruction.status}.")
+    return tuple(found)
+
+
+def output_paths(frame: Frame, settings: Settings, output: Path) -> dict[str, Path]:
+    """The files a frame gives by what they are, in the order in which they are written."""
+    suffix = FORMS[settings.form][0]
+    files = {"depth": output / f"{frame.stem}_depth{suffix}"}
+    if settings.calibrated:
+        files["calibrated"] = output / f"{frame.stem}_calibrated{suffix}"
+    files["preview"] = output / f"{frame.stem}_preview.png"
+    if settings.ply:
+        files["cloud"] = output / f"{frame.stem}.ply"
+    return {**files, "sidecar": output / f"{frame.stem}.json"}
+
+
+def changed(files: Mapping[str, Path], hashes: Mapping[str, str], settings: Settings) -> str:
+    """Why a frame that has a sidecar must be redone; "" if it need not.
+
+    Options and the contents of inputs are compared, not their paths, so a folder may be moved. The version
+    of leadline is not compared either.
+    """
+    try:
+        record = json.loads(files["sidecar"].read_text(encoding="utf-8"))
+        inputs = {name: entry["sha256"] for name, entry in record["inputs"].items()}
+        options = _flat(record["settings"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{files['sidecar'].name} is not a sidecar that leadline wrote"
+    reasons = [
+        f"the {what} changed ({', '.join(names)})"
+        for what, names in (
+            ("options", _differing(options, _flat(settings.record()))),
+            ("inputs", _differing(inputs, hashes)),
+        )
+        if names
+    ]
+    missing = [name for name, path in files.items() if not path.exists()]
+    if missing and not reasons:
+        reasons = [f"outputs are missing ({', '.join(missing)})"]
+    return " and ".join(reasons)
+
+
+def kernels_compiled() -> bool:
+    """Whether the compiled kernels are on disk, so that the first frame will not wait for them."""
+    from leadline.core.jit import is_warm
+
+    return is_warm()
+
+
+def compile_kernels(*, quiet: bool = False) -> bool:
+    """Compile the kernels, with a word on stderr as it takes some seconds; False if that was done before."""
+    if kernels_compiled():
+        return False
+    from leadline.core import pipeline
+
+    if not quiet:
+        click.echo(COMPILING, err=True)
+    pipeline.warm_up()
+    return True
+
+
+def _write_maps(files: Mapping[str, Path], maps: Maps, result: Completion, settings: Settings) -> None:
+    from PIL import Image
+
+    from leadline.report.colour import colourise
+    from leadline.sensors.clouds import write_ply
+    from leadline.sensors.depth_files import atomic_write, write_depth
+
+    for name, depth in (("depth", result.depth), ("calibrated", result.calibrated)):
+        if name in files:
+            try:
+                write_depth(files[name], depth, settings.output_unit)
+            except InputError as error:  # a depth beyond what 16 bits hold in this unit
+                raise InputError(f"{error} The flags are --output-unit and --form.") from error
+    preview = Image.fromarray(np.hstack((maps.image, colourise(result.depth))))
+    atomic_write(files["preview"], lambda part: preview.save(part, format="PNG"))
+    if "cloud" in files:
+        known = np.isfinite(result.depth)
+        points = settings.camera_for(maps.image.shape).points(result.depth)
+        write_ply(files["cloud"], points[known], maps.image[known])
+
+
+def _write_json(path: Path, record: Mapping[str, Any]) -> None:
+    from leadline.sensors.depth_files import atomic_write
+
+    text = json.dumps(_strict_json(record), indent=2, allow_nan=False) + "\n"
+
+    def write(part: Path) -> None:
+        part.write_text(text, encoding="utf-8")
+
+    atomic_write(path, write)
+
+
+def _strict_json(value: Any) -> Any:
+    """`value` with NaN and infinity as null, since JSON proper has neither (e.g. an unknown covariance)."""
+    if isinstance(value, Mapping):
+        return {key: _strict_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings by their innermost names, the fit's prefixed as its flags are."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = _flat(value) if isinstance(value, Mapping) else {name: value}
+        flat |= {f"fit_{key}": item for key, item in nested.items()} if name == "fit" else nested
+    return flat
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+
+
+def _refuse_to_write_over_inputs(frame: Frame, files: Mapping[str, Path]) -> None:
+    inputs = {path.resolve(): name for name, path in frame.inputs().items()}
+    for path in files.values():
+        if path.resolve() in inputs:
+            raise InputError(f"{path}: would be written over the {inputs[path.resolve()]} input; choose another -o.")
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}).") from error

@@ -1,0 +1,406 @@
+"""Estimate the response from measured pairs: Levenberg-Marquardt on residuals in metres (eq:estimator to eq:lm).
+
+Inside, the prior is divided by its own geometric mean over the pairs and the depth by that of the
+measurements, so that neither the prior's scale nor the unit matters to the iteration. It is an exact
+reparametrisation: the gain and the offset absorb it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from leadline.core.elementary import exp, expm1, log, log1p
+from leadline.core.jit import EXACT, SUM, compiled, inlined
+from leadline.core.response import TINY, Response, exponent_slope, forward, in_domain
+from leadline.core.types import FitOptions, InputError, Status
+
+Theta = NDArray[np.float64]  # (exponent, log gain, offset), about the prior's geometric mean
+
+CHUNK = 512  # pairs per partial sum: fixed, so that the sums do not depend on the number of threads
+SUBSET = 8192  # starts descend on at most this many pairs; only the best goes on with all of them
+START_TOLERANCE = 1e-6  # relative decrease of the cost at which a start's descent ends
+# A prior or depth that varies by less than this (in log) is constant: its slope would be rounding error.
+SPREAD = 1e-9
+
+
+class FitStatus(Status):
+    CONVERGED = "exponent, gain and offset were estimated"
+    ITERATION_LIMIT = "stopped at the iteration limit, with the best parameters so far: raise max_iterations"
+    FIXED_COORDINATE = (
+        "fewer than 3 distinct pairs: gain and offset were fitted in log depth; give more measurements for the exponent"
+    )
+    SCALE_ONLY = "one pair, or equal depths or priors at all pairs: only the scale was fitted"
+    ANTI_CORRELATED = (
+        "the prior falls where the measured depth grows, so only the scale was fitted: "
+        "is the prior a disparity (kind='disparity'), or are prior and measurements of different images?"
+    )
+    NO_MEASUREMENTS = (
+        "no measured pixel has a valid prior, so nothing metric can be said: check the measurements, unit and mask"
+    )
+
+
+@dataclass(frozen=True)
+class Descent:
+    """One run of Levenberg-Marquardt: where it began, where it ended, which test stopped it."""
+
+    start: float  # exponent of the fixed coordinate it started from
+    exponent: float
+    rmse: float  # m
+    iterations: int
+    stopped: str
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The estimated response and how far to trust it.
+
+    Attributes
+    ----------
+    response : Response
+        The map; its `exponent`, `gain`, `offset` and `scale` are the paper's parameters.
+    rmse : float
+        Root mean square residual at the pairs, in metres.
+    covariance : (3, 3) float64
+        Of (exponent, log gain, offset), from the residual variance and the Jacobian; NaN where they were not
+        all estimated. It takes residuals as independent, which neighbouring pixels' are not.
+    count : int
+        Number of pairs.
+    descents : tuple of Descent
+        Every start, and last the one that was carried to the tolerance on all pairs.
+    history : tuple of float
+        RMSE in metres after each accepted step of the last descent.
+    """
+
+    response: Response
+    status: FitStatus
+    rmse: float
+    covariance: NDArray[np.float64]
+    count: int
+    descents: tuple[Descent, ...] = ()
+    history: tuple[float, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "status": self.status.name.lower(),
+            "advice": self.status.value,
+            "response": self.response.to_dict(),
+            "rmse": self.rmse,
+            "covariance": self.covariance.tolist(),
+            "pairs": self.count,
+            "descents": [vars(descent) for descent in self.descents],
+        }
+
+
+def fit_response(
+    prior: NDArray[Any],
+    measured: NDArray[Any],
+    prior_range: tuple[float, float] | None = None,
+    options: FitOptions | None = None,
+) -> Fit:
+    """The response whose calibrated prior is nearest to the measurements, in metres.
+
+    Falls back in steps when the pairs cannot carry three parameters: with two distinct pairs gain and
+    offset in log depth, with one, or with equal or anti-correlated values, the scale alone. The status
+    says which.
+
+    Parameters
+    ----------
+    prior, measured : (n,) arrays
+        Relative prior depth and metric depth (m) of the pairs, positive and finite.
+    prior_range : (lowest, highest), optional
+        Valid range of the dense prior; the map must be defined all over it. Default: that of the pairs.
+
+    Examples
+    --------
+    >>> h = np.linspace(1.0, 3.0, 50)
+    >>> fit = fit_response(h, 1 / (0.2 + 0.1 / h))  # affine in disparity
+    >>> round(fit.response.exponent, 6), fit.status.name
+    (-1.0, 'CONVERGED')
+    """
+    options = options or FitOptions()
+    h, s = np.asarray(prior, np.float64), np.asarray(measured, np.float64)
+    if h.shape != s.shape or h.ndim != 1:
+        raise InputError(f"`prior` and `measured` must be two (n,) arrays of pairs, got {h.shape} and {s.shape}.")
+    if not (np.isfinite(h).all() and np.isfinite(s).all() and (h > 0).all() and (s > 0).all()):
+        raise InputError("`prior` and `measured` must be positive and finite; leave other pairs out.")
+    if h.size == 0:
+        nothing = np.full((3, 3), np.nan)
+        return Fit(Response(0.0, 1.0, 0.0, 1.0), FitStatus.NO_MEASUREMENTS, math.nan, nothing, 0)
+
+    x, y = np.log(h), np.log(s)
+    centre, scale = math.exp(x.mean()), math.exp(y.mean())
+    x -= math.log(centre)
+    y -= math.log(scale)
+    low, high = prior_range or (h.min(), h.max())
+    domain = (min(math.log(low / centre), x.min()), max(math.log(high / centre), x.max()))
+    problem = _Problem(x, s / scale, domain)
+
+    if np.ptp(x) < SPREAD or np.ptp(y) < SPREAD:
+        return _scale_only(problem, FitStatus.SCALE_ONLY, centre, scale)
+    fixed = [(start, _fixed_coordinate(x, y, start, domain)) for start in options.starts]
+    starts = [(start, theta) for start, theta in fixed if theta is not None]
+    if not starts:
+        return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale)
+    if _distinct_pairs(x, y) < 3:
+        theta = _fixed_coordinate(x, y, 0.0, domain)
+        if theta is None:
+            return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale)
+        return _finish(problem, theta, FitStatus.FIXED_COORDINATE, centre, scale)
+    return _descend_all(problem, starts, options, centre, scale)
+
+
+class _Problem:
+    """Cost and normal equations at a parameter, for x = log(h / centre) and depths in units of the scale."""
+
+    def __init__(self, x: NDArray[np.float64], depth: NDArray[np.float64], domain: tuple[float, float]) -> None:
+        self.x, self.depth, self.domain = x, depth, domain
+        self._sums = np.zeros((-(-x.size // CHUNK), 10))
+
+    def __call__(self, theta: Theta) -> tuple[float, Theta, NDArray[np.float64]]:
+        """Sum of squared residuals, J^T r and J^T J; the cost is infinite where the map is undefined."""
+        exponent, log_gain, offset = map(float, theta)
+        if not (
+            np.isfinite(theta).all()
+            and abs(log_gain) < 700
+            and in_domain(exponent, math.exp(log_gain), offset, *self.domain)
+        ):
+            return math.inf, theta, np.eye(3)
+        _normal_equations(self.x, self.depth, exponent, math.exp(log_gain), offset, self._sums)
+        total = self._sums.sum(axis=0)
+        cost = float(total[0])
+        matrix = np.empty((3, 3))
+        matrix[np.triu_indices(3)] = total[4:]
+        matrix.T[np.triu_indices(3)] = total[4:]
+        usable = math.isfinite(cost) and bool(np.isfinite(total).all())
+        return cost if usable else math.inf, total[1:4], matrix
+
+    def subset(self) -> _Problem:
+        step = -(-self.x.size // SUBSET)
+        return self if step == 1 else _Problem(self.x[::step].copy(), self.depth[::step].copy(), self.domain)
+
+
+def _descend_all(
+    problem: _Problem, starts: list[tuple[float, Theta]], options: FitOptions, centre: float, scale: float
+) -> Fit:
+    coarse = problem.subset()
+    tolerance = max(START_TOLERANCE, options.tolerance)
+    descents, ends = [], []
+    for start, theta in starts:
+        theta, costs, iterations, stopped = _levenberg_marquardt(coarse, theta, options.max_iterations, tolerance)
+        rmse = scale * math.sqrt(costs[-1] / coarse.x.size)
+        descents.append(Descent(start, float(theta[0]), rmse, iterations, stopped))
+        ends.append((costs[-1], len(ends), theta))
+    _, best, theta = min(ends)
+    theta, costs, iterations, stopped = _levenberg_marquardt(problem, theta, options.max_iterations, options.tolerance)
+    history = tuple(scale * math.sqrt(cost / problem.x.size) for cost in costs)
+    descents.append(Descent(starts[best][0], float(theta[0]), history[-1], iterations, stopped))
+    status = FitStatus.ITERATION_LIMIT if stopped == "iteration limit" else FitStatus.CONVERGED
+    return _finish(problem, theta, status, centre, scale, tuple(descents), history)
+
+
+def _levenberg_marquardt(
+    problem: _Problem, theta: Theta, max_iterations: int, tolerance: float
+) -> tuple[Theta, list[float], int, str]:
+    """Minimise from `theta`: (J^T J + mu I) delta = -J^T r, eq:lm, with Nielsen's rule for mu.
+
+    A step is taken only if it lowers the cost, and the cost is infinite outside the domain, so every
+    iterate maps the whole prior. The Jacobian comes with the cost, in one pass.
+    """
+    cost, gradient, matrix = problem(theta)
+    damping, growth = 1e-3 * float(matrix.diagonal().max()), 2.0
+    costs = [cost]
+    # Residuals at rounding level: relative to depths of order one.
+    floor = problem.x.size * (8 * np.finfo(float).eps) ** 2
+    for iteration in range(1, max_iterations + 1):
+        if cost <= floor:
+            return theta, costs, iteration - 1, "exact fit"
+        try:
+            step = -np.linalg.solve(matrix + damping * np.eye(3), gradient)
+        except np.linalg.LinAlgError:
+            step = np.full(3, np.nan)
+        if np.abs(step).max() < 1e-14 * (1.0 + np.abs(theta).max()):
+            return theta, costs, iteration, "small step"
+        new_cost, new_gradient, new_matrix = problem(theta + step)
+        if new_cost < cost:
+            expected = -float(step @ (2 * gradient + matrix @ step))
+            quality = (cost - new_cost) / expected if expected > 0 else 0.0
+            decrease = (cost - new_cost) / cost
+            theta, cost, gradient, matrix = theta + step, new_cost, new_gradient, new_matrix
+            costs.append(cost)
+            damping *= max(1 / 3, 1 - (2 * quality - 1) ** 3)
+            growth = 2.0
+            # A short step under heavy damping is not yet a minimum.
+            if decrease < tolerance and damping < 1e-2 * float(matrix.diagonal().max()):
+                return theta, costs, iteration, "small decrease"
+        else:
+            damping *= growth
+            growth *= 2.0
+            if damping > 1e16 * float(matrix.diagonal().max()):
+                return theta, costs, iteration, "no decrease"
+    return theta, costs, max_iterations, "iteration limit"
+
+
+def _fixed_coordinate(
+    x: NDArray[np.float64], y: NDArray[np.float64], exponent: float, domain: tuple[float, float]
+) -> Theta | None:
+    """Least squares in the coordinate itself, or None if it falls or cannot map the whole prior."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        u = x if exponent == 0 else np.expm1(exponent * x) / exponent
+        v = y if exponent == 0 else np.expm1(exponent * y) / exponent
+        centred = u - u.mean()
+        gain = float(centred @ v) / float(centred @ centred)
+        offset = float(v.mean() - gain * u.mean())
+    usable = math.isfinite(gain) and gain > 0 and math.isfinite(offset) and in_domain(exponent, gain, offset, *domain)
+    return np.array([exponent, math.log(gain), offset]) if usable else None
+
+
+def _distinct_pairs(x: NDArray[np.float64], y: NDArray[np.float64]) -> int:
+    """Number of different values of x or y, whichever has fewer, counted up to three."""
+    counts = []
+    for values in (x, y):
+        others = values[values != values[0]]
+        counts.append(1 + (others.size > 0) + bool((others != others[:1]).any()))
+    return min(counts)
+
+
+def _scale_only(problem: _Problem, status: FitStatus, centre: float, scale: float) -> Fit:
+    """t = k h, the k of least squares in metres: gain one in log depth."""
+    h = np.exp(problem.x)
+    theta = np.array([0.0, 0.0, math.log(float(problem.depth @ h) / float(h @ h))])
+    return _finish(problem, theta, status, centre, scale)
+
+
+def _finish(
+    problem: _Problem,
+    theta: Theta,
+    status: FitStatus,
+    centre: float,
+    scale: float,
+    descents: tuple[Descent, ...] = (),
+    history: tuple[float, ...] = (),
+) -> Fit:
+    cost, _, matrix = problem(theta)
+    count = problem.x.size
+    exponent, log_gain, offset = map(float, theta)
+    response = Response.about(centre, exponent, math.exp(log_gain), offset, scale)
+    covariance = np.full((3, 3), np.nan)
+    if status in (FitStatus.CONVERGED, FitStatus.ITERATION_LIMIT) and count > 3:
+        covariance = _paper_covariance(matrix, cost / (count - 3), exponent, response, centre)
+    return Fit(response, status, scale * math.sqrt(cost / count), covariance, count, descents, history)
+
+
+def _paper_covariance(
+    matrix: NDArray[np.float64], variance: float, exponent: float, response: Response, centre: float
+) -> NDArray[np.float64]:
+    """Carry the covariance from the form about the prior's mean to the paper's.
+
+    log gain = log a - exponent log rho and offset = b - gain phi(rho), rho = centre / scale.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        shift = float(forward(centre, exponent, response.scale))
+        shift_slope = float(exponent_slope(centre, exponent, response.scale))
+        log_rho = math.log(centre / response.scale)
+        gain = response.gain
+        transform = np.array(
+            [
+                [1.0, 0.0, 0.0],
+                [-log_rho, 1.0, 0.0],
+                [gain * (shift * log_rho - shift_slope), -gain * shift, 1.0],
+            ]
+        )
+        root = np.sqrt(matrix.diagonal())
+        try:  # scaled to a unit diagonal first: the three parameters differ by orders of magnitude
+            inner = np.linalg.inv(matrix / np.outer(root, root)) / np.outer(root, root)
+        except np.linalg.LinAlgError:
+            return np.full((3, 3), np.nan)
+        return variance * transform @ inner @ transform.T
+
+
+@inlined
+def _bend(u, e):  # type: ignore[no-untyped-def]
+    """k(u) = (u e^u - (e^u - 1)) / u^2, given e = e^u - 1; a short series where the difference cancels."""
+    series = 0.5 + u * (1 / 3 + u * (1 / 8 + u * (1 / 30 + u * (1 / 144 + u * (1 / 840)))))
+    small = abs(u) < 0.03
+    safe = 1.0 if small else u
+    return series if small else (u * (e + 1.0) - e) / (safe * safe)
+
+
+@compiled(fastmath=EXACT)
+def _predict(x, exponent, gain, offset, response, q):  # type: ignore[no-untyped-def]
+    """phi(h) and log t of each pair; depths in units of the scale."""
+    rest = 1.0 - gain + exponent * offset
+    for i in range(x.size):
+        u = exponent * x[i]
+        e = expm1(u)
+        safe = 1.0 if u == 0.0 else u
+        response[i] = x[i] * (1.0 if u == 0.0 else e / safe)
+        w = gain * e + exponent * offset
+        # log(1 + w), and where 1 + w is small its two parts added directly, see Response._plan.
+        far = log(max(gain * (e + 1.0) + rest, 1e-300))
+        q[i] = (log1p(max(w, -0.5)) if w > -0.5 else far) * (1.0 / exponent)
+
+
+@compiled(fastmath=EXACT)
+def _predict_log(x, gain, offset, response, q):  # type: ignore[no-untyped-def]
+    for i in range(x.size):
+        response[i] = x[i]
+        q[i] = gain * x[i] + offset
+
+
+@compiled(fastmath=EXACT)
+def _differentiate(x, depth, response, q, exponent, gain, rows):  # type: ignore[no-untyped-def]
+    """Residuals and their derivatives in exponent, log gain, offset (eq:jacobian), as four rows."""
+    residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
+    for i in range(x.size):
+        u = exponent * x[i]
+        v = exponent * q[i]
+        ratio = exp(q[i] - v)  # 1 / phi'(t)
+        residual[i] = depth[i] - exp(q[i])
+        by_exponent[i] = (q[i] * q[i] * _bend(v, expm1(v)) - gain * x[i] * x[i] * _bend(u, expm1(u))) * ratio
+        by_gain[i] = -gain * response[i] * ratio
+        by_offset[i] = -ratio
+
+
+@compiled(fastmath=SUM)
+def _accumulate(rows, size, sums):  # type: ignore[no-untyped-def]
+    r, a, b, c = rows[0], rows[1], rows[2], rows[3]
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = s8 = s9 = 0.0
+    for i in range(size):
+        s0 += r[i] * r[i]
+        s1 += a[i] * r[i]
+        s2 += b[i] * r[i]
+        s3 += c[i] * r[i]
+        s4 += a[i] * a[i]
+        s5 += a[i] * b[i]
+        s6 += a[i] * c[i]
+        s7 += b[i] * b[i]
+        s8 += b[i] * c[i]
+        s9 += c[i] * c[i]
+    sums[0], sums[1], sums[2], sums[3], sums[4] = s0, s1, s2, s3, s4
+    sums[5], sums[6], sums[7], sums[8], sums[9] = s5, s6, s7, s8, s9
+
+
+@compiled()
+def _chunk_equations(x, depth, exponent, gain, offset, sums):  # type: ignore[no-untyped-def]
+    response, q = np.empty(x.size), np.empty(x.size)
+    rows = np.empty((4, x.size))
+    if abs(exponent) < TINY:
+        _predict_log(x, gain, offset, response, q)
+    else:
+        _predict(x, exponent, gain, offset, response, q)
+    _differentiate(x, depth, response, q, exponent, gain, rows)
+    _accumulate(rows, x.size, sums)
+
+
+@compiled(parallel=True)
+def _normal_equations(x, depth, exponent, gain, offset, sums):  # type: ignore[no-untyped-def]
+    """Per chunk of pairs: r^2, J^T r, and the upper triangle of J^T J."""
+    for chunk in prange(sums.shape[0]):
+        part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+        _chunk_equations(x[part], depth[part], exponent, gain, offset, sums[chunk])

@@ -1,0 +1,33 @@
+"""How this package compiles: lazily, cached on disk, without the checks that keep a loop from vectorising."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+
+# Sums may be reordered so that they vectorise; stencils may not, or (p - a) + (p - b) would become
+# 2 p - (a + b) again. No 'nnan' or 'ninf' in either: a NaN must survive to be seen.
+SUM = {"contract", "reassoc", "nsz"}
+STENCIL = {"contract", "nsz"}
+EXACT = {"contract"}  # for compensated arithmetic
+
+
+def compiled(*, parallel: bool = False, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator of a kernel. Division follows IEEE: Python's ZeroDivisionError would be a branch in every loop."""
+    return njit(cache=True, nogil=True, error_model="numpy", parallel=parallel, fastmath=fastmath)  # type: ignore[no-any-return]
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Decorator of a scalar function that becomes part of its callers."""
+    return njit(inline="always", error_model="numpy")(function)
+
+
+def is_warm() -> bool:
+    """Whether the largest kernel is in the on-disk cache, so that a first call will not have to compile it."""
+    from leadline.core.vcycle import _cycle
+
+    folder = Path(_cycle._cache.cache_path)
+    return any(folder.glob("vcycle._cycle-*.nbi"))

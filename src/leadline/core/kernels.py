@@ -1,0 +1,146 @@
+"""The compiled passes over the image that conjugate gradients is made of.
+
+Arrays are padded by one pixel of zeros on every side, so that no pass asks whether a neighbour exists,
+and are float32 but for the solution: at 1e-6 a float32 solution would be the limit. Differences of
+neighbours are taken before they are summed, which keeps the rounding error relative to the gradient
+and not to the value. Sums are formed per row in float64 and per block of rows, so that the result does
+not depend on the number of threads.
+
+`code` describes a pixel in one byte: bits 0-2 its number of valid neighbours d_p, bit 3 set where it is
+free (valid and not measured). `reference.py` states every pass in plain NumPy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from leadline.core.jit import STENCIL, SUM, compiled
+
+FREE = 8  # bit 3 of a pixel's code
+DEGREE = 7  # mask of bits 0-2
+ROWS = 32  # rows per block: enough to amortise the halo, few enough to share among threads
+
+
+@compiled()
+def blocks(height):  # type: ignore[no-untyped-def]
+    """Number of blocks of an image, which is the length of its partial sums."""
+    return (height + ROWS - 1) // ROWS
+
+
+@compiled()
+def _encode_row(above, row, below, out):  # type: ignore[no-untyped-def]
+    for j in range(1, row.size - 1):
+        degree = (above[j] > 0) + (below[j] > 0) + (row[j - 1] > 0) + (row[j + 1] > 0)
+        degree *= row[j] > 0
+        # A valid pixel without neighbours has no edge to carry a residual: it is left at zero.
+        out[j] = degree + FREE * (row[j] == 1) * (degree > 0)
+
+
+@compiled()
+def encode(role, code):  # type: ignore[no-untyped-def]
+    """Fill `code` from the padded roles: 0 invalid, 1 free, 2 measured."""
+    for i in range(1, role.shape[0] - 1):
+        _encode_row(role[i - 1], role[i], role[i + 1], code[i])
+
+
+@compiled(fastmath=STENCIL)
+def _laplacian_row(above, row, below, code, out):  # type: ignore[no-untyped-def]
+    """(A p) on one row of valid pixels, A the graph Laplacian; p must be zero at invalid pixels."""
+    for j in range(1, row.size - 1):
+        degree = code[j] & DEGREE
+        p = row[j]
+        value = ((p - above[j]) + (p - below[j])) + ((p - row[j - 1]) + (p - row[j + 1]))
+        value -= np.float32(4 - degree) * p
+        out[j] = value if degree > 0 else np.float32(0)
+
+
+@compiled()
+def clear(row):  # type: ignore[no-untyped-def]
+    for j in range(row.size):
+        row[j] = 0
+
+
+@compiled(fastmath=SUM)
+def _operator_row(above, row, below, p, code, out, data, laplacian, sign):  # type: ignore[no-untyped-def]
+    dot = 0.0
+    square = 0.0
+    for j in range(1, row.size - 1):
+        bend = (code[j] & DEGREE) * row[j] - ((above[j] + below[j]) + (row[j - 1] + row[j + 1]))
+        value = np.float32(sign * (row[j] + data * p[j] + laplacian * bend))
+        value = value if code[j] >= FREE else np.float32(0)
+        out[j] = value
+        dot += np.float64(value) * p[j]
+        square += np.float64(value) * np.float64(value)
+    return dot, square
+
+
+@compiled()
+def _operator_block(block, p, code, out, data, laplacian, sign, dots, squares):  # type: ignore[no-untyped-def]
+    height = p.shape[0] - 2
+    first = 1 + block * ROWS
+    ring = np.zeros((3, p.shape[1]), p.dtype)
+    dot = 0.0
+    square = 0.0
+    for i in range(first - 1, min(first + ROWS, height + 1) + 1):
+        if 1 <= i <= height:
+            _laplacian_row(p[i - 1], p[i], p[i + 1], code[i], ring[i % 3])
+        else:
+            clear(ring[i % 3])
+        k = i - 1  # the row whose neighbours are both there
+        if k >= first:
+            above, row, below = ring[(k - 1) % 3], ring[k % 3], ring[i % 3]
+            row_dot, row_square = _operator_row(above, row, below, p[k], code[k], out[k], data, laplacian, sign)
+            dot += row_dot
+            square += row_square
+    dots[block] = dot
+    squares[block] = square
+
+
+@compiled(parallel=True)
+def apply_operator(p, code, out, data, laplacian, sign, dots, squares):  # type: ignore[no-untyped-def]
+    """out = sign (A + data I + laplacian A^2) p on the free pixels, zero elsewhere.
+
+    Per block, `dots` receives the sum of p out and `squares` that of out^2. A^2 runs over all valid
+    pixels, so A p is needed at measured pixels too; its rows live in a ring of three, and the whole
+    operator reads and writes each array once. p may be float32 (a direction) or float64 (the solution,
+    for the true residual): the arithmetic follows it.
+    """
+    for block in prange(dots.size):
+        _operator_block(np.int64(block), p, code, out, data, laplacian, sign, dots, squares)
+
+
+@compiled(fastmath=SUM)
+def _advance_row(x, r, p, q, step):  # type: ignore[no-untyped-def]
+    total = 0.0
+    step32 = np.float32(step)
+    for j in range(x.size):
+        x[j] += step * p[j]
+        value = r[j] - step32 * q[j]
+        r[j] = value
+        total += np.float64(value) * np.float64(value)
+    return total
+
+
+@compiled(parallel=True)
+def advance(x, r, p, q, step, squares):  # type: ignore[no-untyped-def]
+    """x += step p (in float64), r -= step q; per block the sum of r^2."""
+    for block in prange(squares.size):
+        first = 1 + block * ROWS
+        total = 0.0
+        for i in range(first, min(first + ROWS, x.shape[0] - 1)):
+            total += _advance_row(x[i], r[i], p[i], q[i], step)
+        squares[block] = total
+
+
+@compiled(fastmath=STENCIL)
+def _redirect_row(p, z, ratio):  # type: ignore[no-untyped-def]
+    for j in range(p.size):
+        p[j] = z[j] + ratio * p[j]
+
+
+@compiled(parallel=True)
+def redirect(p, z, ratio):  # type: ignore[no-untyped-def]
+    """p = z + ratio p."""
+    for i in prange(p.shape[0]):
+        _redirect_row(p[i], z[i], ratio)

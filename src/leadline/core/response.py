@@ -1,0 +1,277 @@
+"""The response family: a scaled Box-Cox coordinate, its inverse, its derivatives, and the map they make.
+
+    phi(z) = log(z / scale)                          exponent = 0
+             ((z / scale)^exponent - 1) / exponent   otherwise            (eq:family)
+
+The exponents 1, 0, -1 are metric depth, log depth and disparity. Everything is smooth in the exponent:
+phi = q exprel(exponent q) with q = log(z / scale), so there is no branch around zero to fall off. (The
+paper takes the logarithm for |exponent| < 1e-5, which drops a term of 5e-6 q^2 there.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import prange
+from numpy.typing import ArrayLike, NDArray
+
+from leadline.core.elementary import exp, expm1, log, log1p
+from leadline.core.jit import EXACT, compiled
+from leadline.core.types import FloatArray, InputError
+
+# Below this magnitude exponent * anything underflows; the map is the logarithm's to all digits.
+TINY = 1e-150
+_LOG, _NEAR, _SUM, _DIFFERENCE = range(4)  # ways to evaluate the map, see Response._plan
+SMALLEST = float(np.finfo(np.float64).tiny)  # valid priors are normal, positive and finite
+# The same as bit patterns, lowest and infinity: for positive floats the order of the bits is that of the values,
+# and comparisons of integers vectorise where those of floats that may be NaN do not.
+VALID_BITS = {4: (1, 0x7F800000), 8: (1 << 52, 0x7FF << 52)}
+
+
+def forward(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
+    """phi(depth), eq:family.
+
+    >>> forward([1.0, 2.0, 4.0], exponent=1.0, scale=2.0)
+    array([-0.5,  0. ,  1. ])
+    """
+    q = _log_ratio(depth, scale)
+    return q * _exprel(exponent * q)
+
+
+def inverse(response: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
+    """phi^-1(response), eq:inverse; NaN where 1 + exponent * response is not positive."""
+    u = np.asarray(response, np.float64)
+    high, low = _one_plus_product(exponent, u)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        w = exponent * u
+        # log(1 + w): log1p for small w; near w = -1 the product's own rounding error matters.
+        logarithm = np.where(w > -0.5, np.log1p(np.maximum(w, -0.5)), np.log(high) + low / high)
+        q = np.where(np.abs(w) < TINY, u, logarithm / exponent if exponent else u)
+        return np.where(high > 0, scale * np.exp(q), np.nan)
+
+
+def slope(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
+    """d phi / d depth = scale^-exponent depth^(exponent - 1), eq:inverse."""
+    z = np.asarray(depth, np.float64)
+    return np.exp(exponent * _log_ratio(z, scale)) / z
+
+
+def exponent_slope(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
+    """d phi / d exponent, eq:lambda-derivative: q^2 k(exponent q), k(u) = (u e^u - (e^u - 1)) / u^2."""
+    q = _log_ratio(depth, scale)
+    u = exponent * q
+    small = np.abs(u) < 1.0
+    series = np.zeros_like(u)
+    near = np.where(small, u, 0.0)
+    for j in range(20, -1, -1):  # k(u) = sum u^j (j + 1) / (j + 2)!: below 1e-19 after 20 terms for |u| < 1
+        series = series * near + (j + 1) / math.factorial(j + 2)
+    far = np.where(small, 1.0, u)
+    return q * q * np.where(small, series, (far * np.exp(far) - np.expm1(far)) / (far * far))
+
+
+def _log_ratio(depth: ArrayLike, scale: float) -> NDArray[np.float64]:
+    """log(depth / scale) to full relative accuracy, also where the two are nearly equal."""
+    z = np.asarray(depth, np.float64)
+    difference = (z - scale) / scale  # exact numerator within a factor of two (Sterbenz)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(np.abs(difference) < 0.5, np.log1p(difference), np.log(z / scale))
+
+
+def _exprel(u: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(e^u - 1) / u, one at zero."""
+    safe = np.where(u == 0.0, 1.0, u)
+    return np.where(u == 0.0, 1.0, np.expm1(safe) / safe)
+
+
+def _one_plus_product(a: float, b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """1 + a b as an unevaluated sum high + low, without rounding error (Dekker's product, Knuth's sum)."""
+    split = 134217729.0  # 2^27 + 1
+    a_high = split * a - (split * a - a)
+    b_high = split * b - (split * b - b)
+    a_low, b_low = a - a_high, b - b_high
+    product = a * b
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    high = 1.0 + product
+    back = high - 1.0
+    return high, ((1.0 - (high - back)) + (product - back)) + error
+
+
+@dataclass(frozen=True)
+class Response:
+    """The map from a relative prior to metric depth: phi(t) = gain phi(h) + offset (eq:affine).
+
+    Calling it on an array of prior depth h gives t in metres; NaN where h is not positive and finite, or lies
+    outside the map's domain.
+
+    `exponent`, `gain`, `offset` and `scale` (m) are the paper's lambda, alpha, beta and s_0. They read well,
+    but with a prior on a scale far from metres they cancel: the map is therefore evaluated from the same
+    relation written about the prior's own geometric mean, phi(t / scale) = a phi(h / centre) + b.
+
+    Examples
+    --------
+    >>> disparity = Response(exponent=-1.0, gain=0.5, offset=0.0, scale=1.0)  # 1/t = 1/2 + 1/(2 h)
+    >>> disparity(np.array([1.0, 4.0]))
+    array([1. , 1.6])
+    """
+
+    exponent: float
+    gain: float
+    offset: float
+    scale: float
+    centred: tuple[float, float, float] | None = None  # (centre, a, b)
+
+    def __post_init__(self) -> None:
+        if not (self.gain > 0 and self.scale > 0 and all(map(math.isfinite, (self.exponent, self.gain, self.offset)))):
+            raise InputError(f"Response: gain and scale must be positive and all finite, got {self}.")
+        if self.centred is None:
+            object.__setattr__(self, "centred", (self.scale, self.gain, self.offset))
+
+    @classmethod
+    def about(cls, centre: float, exponent: float, gain: float, offset: float, scale: float) -> Response:
+        """From the form about a centre: with rho = centre / scale, phi(h) = rho^exponent phi(h / centre) + phi(rho)."""
+        log_rho = math.log(centre / scale)
+        shift = float(forward(centre, exponent, scale))
+        paper_gain = math.exp(min(max(math.log(gain) - exponent * log_rho, -700.0), 700.0))
+        return cls(exponent, paper_gain, offset - paper_gain * shift, scale, (centre, gain, offset))
+
+    def __call__(self, prior: ArrayLike) -> FloatArray:
+        h = np.asarray(prior)
+        if h.dtype not in (np.float32, np.float64):
+            h = h.astype(np.float64)
+        flat = np.atleast_2d(h)
+        out = np.empty(flat.shape, h.dtype)
+        usable = flat[(flat >= SMALLEST) & (flat < np.inf)]
+        ends = (float(usable.min()), float(usable.max())) if usable.size else (1.0, 1.0)
+        calibrate(contiguous(flat), out, *self._plan(ends))
+        return out.reshape(h.shape)
+
+    def log_slope(self, prior: ArrayLike) -> NDArray[np.float64]:
+        """d log t / d log h = gain (h / t)^exponent, eq:gain: the local gain that a fixed coordinate prescribes."""
+        centre, gain, _ = self.centred  # type: ignore[misc]
+        h = np.asarray(prior, np.float64)
+        t = np.asarray(self(h), np.float64)
+        return gain * np.exp(self.exponent * (np.log(h / centre) - np.log(t / self.scale)))
+
+    def feasible(self, lowest: float, highest: float) -> bool:
+        """Whether 1 + exponent (gain phi(h) + offset) > 0 for every h in [lowest, highest] (Appendix A)."""
+        centre, gain, offset = self.centred  # type: ignore[misc]
+        return in_domain(self.exponent, gain, offset, math.log(lowest / centre), math.log(highest / centre))
+
+    def to_dict(self) -> dict[str, float]:
+        return {"exponent": self.exponent, "gain": self.gain, "offset": self.offset, "scale": self.scale}
+
+    def _plan(self, ends: tuple[float, float]) -> tuple[float, ...]:
+        """Numbers for `calibrate`, with the evaluation that keeps all digits over this range of the prior.
+
+        With x = log(h / centre) the map is t = scale g^(1/exponent), g = a e^(exponent x) + c,
+        c = 1 - a + exponent b. Composing phi and its inverse forms 1 + (g - 1), which loses the digits of a
+        small g; adding the two parts of g as logarithms loses those of g near 1. So: g - 1 through expm1
+        where it stays in (-1/2, 1000), logarithms otherwise.
+        """
+        centre, gain, offset = self.centred  # type: ignore[misc]
+        lam = self.exponent
+        x = [math.log(end / centre) for end in ends]
+        if abs(lam) < TINY:
+            return (_LOG, 0.0, gain, offset, 0.0, math.log(centre), math.log(self.scale))
+        if all(lam * end < 700 and -0.5 < gain * math.expm1(lam * end) + lam * offset < 1e3 for end in x):
+            return (_NEAR, lam, gain, offset, 0.0, math.log(centre), math.log(self.scale))
+        high, low = _one_plus_product(lam, np.float64(offset))
+        rest = float(high) - gain + float(low)
+        way = _SUM if rest >= 0 else _DIFFERENCE
+        size = math.log(abs(rest)) if rest else -math.inf
+        return (way, lam, math.log(gain), 0.0, size, math.log(centre), math.log(self.scale))
+
+
+def in_domain(exponent: float, gain: float, offset: float, lowest: float, highest: float) -> bool:
+    """The same for log(h / centre) in [lowest, highest]. It is monotone, so that one end decides."""
+    end = lowest if exponent > 0 else highest
+    if exponent * end > 700:
+        return True  # the growing part of g outweighs everything
+    return gain * math.expm1(exponent * end) + exponent * offset > -1.0
+
+
+def contiguous(values: FloatArray) -> FloatArray:
+    """C order and writeable, copied only if needed: compiled code is specialised on both."""
+    return values if values.flags.c_contiguous and values.flags.writeable else np.array(values, order="C")
+
+
+@compiled(fastmath=EXACT)
+def _prior_row(h, log_centre, x):  # type: ignore[no-untyped-def]
+    """x = log(h / centre), NaN where the prior is invalid."""
+    for j in range(h.size):
+        value = np.float64(h[j])
+        usable = value >= SMALLEST and value < np.inf
+        x[j] = log(value) - log_centre if usable else np.nan
+
+
+@compiled(fastmath=EXACT)
+def _log_row(x, gain, offset):  # type: ignore[no-untyped-def]
+    for j in range(x.size):
+        x[j] = gain * x[j] + offset
+
+
+@compiled(fastmath=EXACT)
+def _near_row(x, exponent, gain, offset):  # type: ignore[no-untyped-def]
+    for j in range(x.size):
+        x[j] = log1p(gain * expm1(exponent * x[j]) + exponent * offset) * (1.0 / exponent)
+
+
+@compiled(fastmath=EXACT)
+def _sum_row(x, exponent, log_gain, rest):  # type: ignore[no-untyped-def]
+    """log(e^a + e^b) = max + log(1 + e^-|a - b|)."""
+    for j in range(x.size):
+        a = log_gain + exponent * x[j]
+        x[j] = (max(a, rest) + log1p(exp(-abs(a - rest)))) * (1.0 / exponent)
+
+
+@compiled(fastmath=EXACT)
+def _difference_row(x, exponent, log_gain, rest):  # type: ignore[no-untyped-def]
+    """log(e^a - e^b) = a + log(1 - e^(b - a)), NaN outside the domain a > b."""
+    for j in range(x.size):
+        a = log_gain + exponent * x[j]
+        gap = rest - a
+        inside = (a + log(max(-expm1(gap), SMALLEST))) * (1.0 / exponent)
+        x[j] = inside if gap < 0.0 else np.nan
+
+
+@compiled(fastmath=EXACT)
+def _depth_row(x, log_scale, out):  # type: ignore[no-untyped-def]
+    for j in range(x.size):
+        # Clamped to what float32 can hold, so that the result is positive and finite for any valid prior.
+        out[j] = exp(min(max(x[j] + log_scale, -87.0), 87.0)) if x[j] == x[j] else np.nan
+
+
+@compiled()
+def _calibrate_row(h, out, way, exponent, gain, offset, rest, log_centre, log_scale):  # type: ignore[no-untyped-def]
+    x = np.empty(h.size)
+    _prior_row(h, log_centre, x)
+    if way == _LOG:
+        _log_row(x, gain, offset)
+    elif way == _NEAR:
+        _near_row(x, exponent, gain, offset)
+    elif way == _SUM:
+        _sum_row(x, exponent, gain, rest)
+    else:
+        _difference_row(x, exponent, gain, rest)
+    _depth_row(x, log_scale, out)
+
+
+@compiled(parallel=True)
+def calibrate(h, out, way, exponent, gain, offset, rest, log_centre, log_scale):  # type: ignore[no-untyped-def]
+    """t from h, both (H, W); see Response._plan for the numbers."""
+    for i in prange(h.shape[0]):
+        _calibrate_row(h[i], out[i], way, exponent, gain, offset, rest, log_centre, log_scale)
+
+
+@compiled()
+def valid_bits(bits, lowest, infinity):  # type: ignore[no-untyped-def]
+    """Smallest and largest valid bit pattern, and how many there are."""
+    low, high, count = infinity, lowest, 0
+    for k in range(bits.size):
+        valid = lowest <= bits[k] < infinity
+        low = min(low, bits[k] if valid else infinity)
+        high = max(high, bits[k] if valid else lowest)
+        count += valid
+    return low, high, count

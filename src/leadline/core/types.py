@@ -1,0 +1,225 @@
+"""What goes in: priors, cameras, scenes and options; and the errors that say what was wrong with them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.floating[Any]]
+BoolArray = NDArray[np.bool_]
+
+PriorKind = Literal["depth", "disparity", "log_depth"]
+SolverName = Literal["multigrid", "jacobi"]
+
+
+class LeadlineError(Exception):
+    """Anything a user can mend: says which input, what was expected, what came, what to do."""
+
+
+class InputError(LeadlineError, ValueError):
+    """An argument or option has the wrong shape, type, unit or value."""
+
+
+class FileError(LeadlineError, OSError):
+    """A file is missing, truncated, foreign, or does not hold what it should."""
+
+
+class MissingExtra(LeadlineError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package '{package}': pip install 'leadline[{extra}]'")
+
+
+class NotConverged(LeadlineError, RuntimeError):
+    """Raised only under ``strict=True``: a stage fell back or stopped before its tolerance."""
+
+
+class Status(Enum):
+    """Base of the stages' statuses: each value is a sentence that tells a person what happened."""
+
+    def __str__(self) -> str:
+        return f"{self.name.lower()}: {self.value}"
+
+
+def _require_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not (isinstance(value, (int, float)) and value > 0 and math.isfinite(value)):
+            raise InputError(f"`{name}` must be a positive number, got {value!r} instead.")
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A dense monocular prediction, and what its numbers mean.
+
+    Parameters
+    ----------
+    values : (H, W) array, float32 or float64
+        Prediction of the network, on any scale.
+    kind : {"depth", "disparity", "log_depth"}
+        Whether larger values are farther (depth, log depth) or nearer (disparity, i.e. inverse depth).
+    valid : (H, W) bool array, optional
+        False where the prediction is not to be used, e.g. sky. NaN, inf and non-positive depth are
+        left out in any case.
+    floor : float
+        For disparity only. Networks with an unknown shift return zero or less for far pixels, whose
+        depth 1/d would be infinite. With ``floor=f > 0`` disparities below ``f`` times the largest one
+        are raised to it; with 0, the default, such pixels (d <= 0) are left out.
+
+    Examples
+    --------
+    >>> Prior(np.array([[2.0, 4.0]]), kind="disparity").depth()
+    array([[0.5 , 0.25]])
+    """
+
+    values: FloatArray
+    kind: PriorKind = "depth"
+    valid: BoolArray | None = None
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", as_map(self.values, "prior"))
+        if self.kind not in get_args(PriorKind):
+            raise InputError(f"`kind` must be one of {', '.join(get_args(PriorKind))}, got {self.kind!r} instead.")
+        if self.valid is not None:
+            object.__setattr__(self, "valid", as_mask(self.valid, "valid", self.values.shape))
+        if not 0.0 <= self.floor < 1.0:
+            raise InputError(
+                f"`floor` must be at least 0 and below 1, a share of the largest disparity, got {self.floor!r}."
+            )
+        if self.floor and self.kind != "disparity":
+            raise InputError(f"`floor` is for kind='disparity' only, got kind={self.kind!r}.")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape  # type: ignore[return-value]
+
+    def depth(self) -> FloatArray:
+        """Relative depth h, (H, W), with NaN wherever the prior is not to be used."""
+        values = self.values
+        if self.kind == "depth" and self.valid is None:
+            return values  # validity of each pixel is decided where the values are read
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            if self.kind == "disparity":
+                usable = np.isfinite(values)
+                floor = self.floor * float(values[usable].max(initial=0.0))
+                depth: FloatArray = 1.0 / np.where(usable & (values < floor), values.dtype.type(floor), values)
+            else:
+                depth = np.exp(values) if self.kind == "log_depth" else values
+        return depth if self.valid is None else np.where(self.valid, depth, values.dtype.type(np.nan))
+
+
+@dataclass(frozen=True)
+class Camera:
+    """Pinhole intrinsics in pixels; pixel (0, 0) has its centre at (0, 0), so x = (u - cx) / fx * z."""
+
+    width: int
+    height: int
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+
+    def __post_init__(self) -> None:
+        if not (self.fx > 0 and self.fy > 0 and all(map(math.isfinite, (self.fx, self.fy, self.cx, self.cy)))):
+            raise InputError(f"Camera: fx and fy must be positive and all four finite, got {self}.")
+
+    def points(self, depth: FloatArray) -> NDArray[np.float64]:
+        """Back-projected points, (H, W, 3) in metres: x right, y down, z forward."""
+        rows, columns = np.indices(depth.shape)
+        return np.stack(((columns - self.cx) / self.fx * depth, (rows - self.cy) / self.fy * depth, depth), axis=-1)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One image with what is known about it; anything unknown is None."""
+
+    name: str
+    image: NDArray[np.uint8]  # (H, W, 3) RGB
+    reference: NDArray[np.float32] | None = None  # (H, W) metres, NaN where unknown
+    camera: Camera | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """How the response is estimated (eq:estimator to eq:lm)."""
+
+    starts: tuple[float, ...] = field(
+        default=(-1.0, 0.0, 1.0), metadata={"help": "exponents whose fixed-coordinate fit starts a descent"}
+    )
+    max_iterations: int = field(default=100, metadata={"help": "Levenberg-Marquardt steps per start"})
+    tolerance: float = field(default=1e-12, metadata={"help": "stop when a step lowers the cost by a smaller share"})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "starts", tuple(float(start) for start in self.starts))
+        if not self.starts or not all(map(math.isfinite, self.starts)):
+            raise InputError(f"`starts` must be one or more finite exponents, got {self.starts!r}.")
+        _require_positive(max_iterations=self.max_iterations, tolerance=self.tolerance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconstructionOptions:
+    """How the log residual is spread over the image (eq:completion)."""
+
+    weight_gradient: float = field(default=1.0, metadata={"help": "weight of the residual's gradient"})
+    weight_data: float = field(
+        default=1e-3, metadata={"help": "weight of the residual's size: it fades over 1/sqrt(weight) pixels"}
+    )
+    weight_laplacian: float = field(default=1e-3, metadata={"help": "weight of the residual's curvature"})
+    solver: SolverName = field(default="multigrid", metadata={"help": "multigrid, or jacobi as in the paper"})
+    tolerance: float = field(default=1e-6, metadata={"help": "relative residual at which the solve stops"})
+    max_iterations: int | None = field(
+        default=None, metadata={"help": "default: 200 for multigrid, the paper's 500 for jacobi"}
+    )
+
+    def __post_init__(self) -> None:
+        if self.solver not in get_args(SolverName):
+            raise InputError(f"`solver` must be one of {', '.join(get_args(SolverName))}, got {self.solver!r} instead.")
+        # The data weight makes the system positive definite even without a measurement in a component.
+        _require_positive(weight_gradient=self.weight_gradient, weight_data=self.weight_data, tolerance=self.tolerance)
+        if not (self.weight_laplacian >= 0 and math.isfinite(self.weight_laplacian)):
+            raise InputError(f"`weight_laplacian` must be at least 0, got {self.weight_laplacian!r}.")
+        if self.max_iterations is not None:
+            _require_positive(max_iterations=self.max_iterations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionOptions:
+    """Every choice of a completion. The default is the paper's configuration."""
+
+    fit: FitOptions = FitOptions()
+    reconstruction: ReconstructionOptions = ReconstructionOptions()
+    strict: bool = field(default=False, metadata={"help": "raise instead of falling back or stopping early"})
+
+    @classmethod
+    def paper(cls) -> CompletionOptions:
+        """The paper's weights, starts and tolerances. Its minimiser is reached by the multigrid solver."""
+        return cls()
+
+
+def as_map(values: ArrayLike, name: str) -> FloatArray:
+    """`values` as a 2-D float32 or float64 array, not copied where it is one already."""
+    array = np.asarray(values)
+    if array.ndim != 2 or array.size == 0:
+        hint = " A colour picture? Pass one channel of depth." if array.ndim == 3 else ""
+        raise InputError(f"`{name}` must be a non-empty (H, W) array, got shape {array.shape} instead.{hint}")
+    if array.dtype in (np.float32, np.float64):
+        return array
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"`{name}` must hold real numbers, got dtype {array.dtype} instead.")
+    return array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)
+
+
+def as_mask(values: ArrayLike, name: str, shape: tuple[int, ...]) -> BoolArray:
+    """`values` as a boolean array of the given shape."""
+    array = np.asarray(values)
+    if array.shape != shape:
+        raise InputError(f"`{name}` must have the prior's shape {shape}, got {array.shape} instead.")
+    if array.dtype != np.bool_:
+        raise InputError(f"`{name}` must be boolean, got dtype {array.dtype} instead. Compare it first, e.g. mask > 0.")
+    return array

@@ -1,0 +1,276 @@
+"""One V-cycle of the multigrid hierarchy: z = B r, with B a symmetric approximation of S^-1.
+
+Down: smooth from zero, take the residual, carry it to the next level. Up: add the coarse correction,
+smooth again. The smoother is a polynomial of degree two in the operator, the same before and after,
+which keeps B symmetric, as conjugate gradients require. Each half of a level is a single pass over
+memory: the rows in flight (smoothed, residual) live in small rings.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from leadline.core.jit import STENCIL, SUM, compiled
+from leadline.core.kernels import DEGREE, FREE, ROWS, blocks, clear
+from leadline.core.multigrid import (
+    BLOCK,
+    CENTRE,
+    LEFT_0,
+    LEFT_2,
+    MID_0,
+    MID_1,
+    MID_2,
+    MID_3,
+    TOP_0,
+    TOP_1,
+    Hierarchy,
+)  # fmt: skip
+
+# Chebyshev's polynomial of degree two over the part of the spectrum of D^-1 S that the next level cannot
+# represent, [1/2, 2] for a five-point stencil: it damps that part by 1 / T_2(5/3) = 0.22.
+_THETA, _DELTA = 1.25, 0.75
+_RHO_0 = _DELTA / _THETA
+_RHO_1 = 1 / (2 / _RHO_0 - _RHO_0)
+_LINEAR = (1 + _RHO_0 * _RHO_1) / _THETA + 2 * _RHO_1 / _DELTA
+_QUADRATIC = 2 * _RHO_1 / (_DELTA * _THETA)
+
+
+class VCycle:
+    """Callable z = B r on padded float32 arrays; returns z, owned by this object, and r . z."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self.hierarchy = hierarchy
+        shape = hierarchy.code.shape
+        self._smoothed = np.zeros(shape, np.float32)
+        self._result = np.zeros(shape, np.float32)
+        self.scratch = self._smoothed  # of no meaning between two cycles
+        self._dots = np.zeros(blocks(shape[0] - 2))
+
+    def __call__(self, r: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+        h = self.hierarchy
+        _cycle(
+            r, self._smoothed, self._result, h.code, np.float32(h.data),
+            h.sizes, h.operators, h.transfers, h.vectors, h.inverse, self._dots,
+        )  # fmt: skip
+        return self._result, float(self._dots.sum())
+
+
+@compiled()
+def _cycle(r, smoothed, result, code, data, sizes, operators, transfers, vectors, inverse, dots):  # type: ignore[no-untyped-def]
+    coarsest = sizes.shape[0] - 1
+    starts = np.zeros(coarsest + 2, np.int64)
+    for level in range(1, coarsest + 1):
+        starts[level + 1] = starts[level] + (sizes[level, 0] + 2) * (sizes[level, 1] + 2)
+    no_code = np.zeros((1, 1), np.uint8)
+    no_operator = np.zeros((4, 1, 1), np.float32)
+    for step in range(2 * coarsest):
+        up = step >= coarsest
+        level = 2 * coarsest - 1 - step if up else step
+        transfer = _planes(transfers, 9, starts, sizes, level + 1)
+        coarse = _planes(vectors, 3, starts, sizes, level + 1)
+        if step == coarsest:
+            _solve_coarsest(inverse, coarse[0].ravel(), coarse[2].ravel())
+        b, x, out, codes, operator = r, smoothed, result, code, no_operator
+        if level > 0:
+            here = _planes(vectors, 3, starts, sizes, level)
+            b, x, out, codes = here[0], here[1], here[2], no_code
+            operator = _planes(operators, 4, starts, sizes, level)
+        _half(up, b, x, codes, operator, data, transfer, coarse, out, dots[: blocks(sizes[level, 0])])
+
+
+@compiled()
+def _planes(flat, count, starts, sizes, level):  # type: ignore[no-untyped-def]
+    part = flat[count * starts[level] : count * starts[level + 1]]
+    return part.reshape(count, sizes[level, 0] + 2, sizes[level, 1] + 2)
+
+
+@compiled(fastmath=SUM)
+def _solve_coarsest(inverse, b, x):  # type: ignore[no-untyped-def]
+    for i in range(b.size):
+        value = np.float32(0)
+        for j in range(b.size):
+            value += inverse[i, j] * b[j]
+        x[i] = value
+
+
+@compiled(fastmath=STENCIL)
+def _fine_row(above, row, below, code, data, out):  # type: ignore[no-untyped-def]
+    """S x on one row of the finest level; x is zero wherever a pixel is not free."""
+    for j in range(1, row.size - 1):
+        x = row[j]
+        value = ((x - above[j]) + (x - below[j])) + ((x - row[j - 1]) + (x - row[j + 1]))
+        value += (data - np.float32(4 - (code[j] & DEGREE))) * x
+        out[j] = value if code[j] >= FREE else np.float32(0)
+
+
+@compiled(fastmath=STENCIL)
+def _coarse_row(above, row, below, operator, i, out):  # type: ignore[no-untyped-def]
+    """S x on one row of a coarse level of unit diagonal."""
+    east, south, south_east, south_west = operator[0, i], operator[1, i], operator[2, i], operator[3, i]
+    north, north_west, north_east = operator[1, i - 1], operator[2, i - 1], operator[3, i - 1]
+    for j in range(1, row.size - 1):
+        cross = (east[j] * row[j + 1] + east[j - 1] * row[j - 1]) + (south[j] * below[j] + north[j] * above[j])
+        slant = south_east[j] * below[j + 1] + north_west[j - 1] * above[j - 1]
+        slant += south_west[j] * below[j - 1] + north_east[j + 1] * above[j + 1]
+        out[j] = row[j] - (cross + slant)
+
+
+@compiled(fastmath=STENCIL)
+def _apply_row(above, row, below, code, operator, data, i, out):  # type: ignore[no-untyped-def]
+    if code.shape[0] > 1:
+        _fine_row(above, row, below, code[i], data, out)
+    else:
+        _coarse_row(above, row, below, operator, i, out)
+
+
+@compiled(fastmath=STENCIL)
+def _coefficients(code, data):  # type: ignore[no-untyped-def]
+    """Of the smoother M = linear I - quadratic S. The finest level is scaled by its interior diagonal."""
+    scale = 1.0 / (4.0 + data) if code.shape[0] > 1 else 1.0
+    return np.float32(_LINEAR * scale), np.float32(_QUADRATIC * scale * scale)
+
+
+@compiled()
+def _copy_row(row, out):  # type: ignore[no-untyped-def]
+    for j in range(row.size):
+        out[j] = row[j]
+
+
+@compiled(fastmath=STENCIL)
+def _smooth_row(linear, quadratic, row, applied, out):  # type: ignore[no-untyped-def]
+    for j in range(row.size):
+        out[j] = linear * row[j] - quadratic * applied[j]
+
+
+@compiled(fastmath=STENCIL)
+def _restrict_row(above, row, below, transfer, i, out):  # type: ignore[no-untyped-def]
+    """One coarse row of P^T r, from the three fine rows around it."""
+    centre, top_0, top_1 = transfer[CENTRE, i], transfer[TOP_0, i], transfer[TOP_1, i]
+    left_0, left_2 = transfer[LEFT_0, i], transfer[LEFT_2, i - 1]
+    mid_0, mid_1 = transfer[MID_0, i], transfer[MID_1, i]
+    mid_2, mid_3 = transfer[MID_2, i - 1], transfer[MID_3, i - 1]
+    for j in range(1, out.size - 1):
+        m = 2 * j - 1
+        value = centre[j] * row[m] + (top_0[j] * row[m + 1] + top_1[j - 1] * row[m - 1])
+        value += left_0[j] * below[m] + (mid_0[j] * below[m + 1] + mid_1[j - 1] * below[m - 1])
+        value += left_2[j] * above[m] + (mid_2[j] * above[m + 1] + mid_3[j - 1] * above[m - 1])
+        out[j] = value
+
+
+@compiled(fastmath=STENCIL)
+def _correct_row(row, transfer, coarse, i, out):  # type: ignore[no-untyped-def]
+    """One fine row of x + P e."""
+    k = (i + 1) // 2
+    e = coarse[k]
+    if i % 2 == 1:
+        centre, top_0, top_1 = transfer[CENTRE, k], transfer[TOP_0, k], transfer[TOP_1, k]
+        for j in range(1, e.size - 1):
+            m = 2 * j - 1
+            out[m] = row[m] + centre[j] * e[j]
+            out[m + 1] = row[m + 1] + (top_0[j] * e[j] + top_1[j] * e[j + 1])
+    else:
+        below = coarse[k + 1]
+        left_0, left_2 = transfer[LEFT_0, k], transfer[LEFT_2, k]
+        mid_0, mid_1, mid_2, mid_3 = transfer[MID_0, k], transfer[MID_1, k], transfer[MID_2, k], transfer[MID_3, k]
+        for j in range(1, e.size - 1):
+            m = 2 * j - 1
+            out[m] = row[m] + (left_0[j] * e[j] + left_2[j] * below[j])
+            middle = (mid_0[j] * e[j] + mid_1[j] * e[j + 1]) + (mid_2[j] * below[j] + mid_3[j] * below[j + 1])
+            out[m + 1] = row[m + 1] + middle
+
+
+@compiled(fastmath=STENCIL)
+def _residual_row(b, x, code, operator, data, i, applied, out):  # type: ignore[no-untyped-def]
+    """Row i of b - S x, with x a ring of three rows."""
+    _apply_row(x[(i - 1) % 3], x[i % 3], x[(i + 1) % 3], code, operator, data, i, applied)
+    for j in range(out.size):
+        out[j] = b[i, j] - applied[j]
+
+
+@compiled(fastmath=SUM)
+def _finish_row(linear, quadratic, y, residual, applied, b, out):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(out.size):
+        value = y[j] + (linear * residual[j] - quadratic * applied[j])
+        out[j] = value
+        total += np.float64(b[j]) * np.float64(value)
+    return total
+
+
+@compiled()
+def _down_block(block, b, code, operator, data, transfer, x, coarse):  # type: ignore[no-untyped-def]
+    """A block owns whole coarse rows and recomputes its halo."""
+    height, width = b.shape[0] - 2, b.shape[1]
+    linear, quadratic = _coefficients(code, data)
+    first = 1 + block * BLOCK
+    last = min(first + BLOCK, coarse.shape[0] - 1)
+    applied = np.zeros(width, np.float32)
+    smooth = np.zeros((3, width), np.float32)
+    residual = np.zeros((3, width), np.float32)
+    for i in range(2 * first - 3, 2 * last):
+        row = smooth[i % 3]
+        if 1 <= i <= height:
+            _apply_row(b[i - 1], b[i], b[i + 1], code, operator, data, i, applied)
+            _smooth_row(linear, quadratic, b[i], applied, row)
+            if 2 * first - 1 <= i < 2 * last - 1:
+                _copy_row(row, x[i])
+        else:
+            clear(row)
+        k = i - 1  # the row whose two neighbours are now smoothed
+        if k < 2 * first - 2:
+            continue
+        row = residual[k % 3]
+        if 1 <= k <= height:
+            _residual_row(b, smooth, code, operator, data, k, applied, row)
+        else:
+            clear(row)
+        if k % 2 == 0 and k >= 2 * first:
+            _restrict_row(residual[(k - 2) % 3], residual[(k - 1) % 3], row, transfer, k // 2, coarse[k // 2])
+
+
+@compiled()
+def _up_block(block, b, x, code, operator, data, transfer, coarse, out):  # type: ignore[no-untyped-def]
+    height, width = b.shape[0] - 2, b.shape[1]
+    linear, quadratic = _coefficients(code, data)
+    first = 1 + block * ROWS
+    last = min(first + ROWS, height + 1)
+    applied = np.zeros(width, np.float32)
+    corrected = np.zeros((3, width), np.float32)
+    residual = np.zeros((3, width), np.float32)
+    total = 0.0
+    for i in range(first - 2, last + 2):
+        if 1 <= i <= height:
+            _correct_row(x[i], transfer, coarse, i, corrected[i % 3])
+        else:
+            clear(corrected[i % 3])
+        k = i - 1  # the row whose two neighbours are now corrected
+        if k < first - 1:
+            continue
+        if 1 <= k <= height:
+            _residual_row(b, corrected, code, operator, data, k, applied, residual[k % 3])
+        else:
+            clear(residual[k % 3])
+        k -= 1  # the row whose two neighbours now have their residual
+        if k < first:
+            continue
+        above, row, below = residual[(k - 1) % 3], residual[k % 3], residual[(k + 1) % 3]
+        _apply_row(above, row, below, code, operator, data, k, applied)
+        total += _finish_row(linear, quadratic, corrected[k % 3], row, applied, b[k], out[k])
+    return total
+
+
+@compiled(parallel=True)
+def _half(up, b, x, code, operator, data, transfer, coarse, out, dots):  # type: ignore[no-untyped-def]
+    """Half a level. One parallel loop serves both halves, as each costs most of a second to compile.
+
+    Down: x = M b, and the coarse right-hand side P^T (b - S x). Up: out = y + M (b - S y) with
+    y = x + P e, e the coarse solution, and per block of rows the sum of b out in `dots`.
+    """
+    count = dots.size if up else (coarse.shape[1] - 3) // BLOCK + 1
+    for block in prange(count):
+        if up:
+            dots[block] = _up_block(np.int64(block), b, x, code, operator, data, transfer, coarse[2], out)
+        else:
+            _down_block(np.int64(block), b, code, operator, data, transfer, x, coarse[0])

@@ -1,0 +1,159 @@
+"""Maps of numbers as pictures.
+
+Both ramps were laid out in a perceptual space with lightness changing evenly from end to end, so they keep their
+order for colour-blind readers and in grey print. Unknown pixels are a neutral grey that neither ramp contains.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.core.types import FloatArray, InputError, as_map
+
+Scheme = Literal["depth", "error"]
+Picture = NDArray[np.uint8]  # (H, W, 3) RGB
+
+UNKNOWN = (128, 128, 128)
+_STOPS: dict[Scheme, list[tuple[int, int, int]]] = {
+    # far to near: night blue, plum, coral, straw
+    "depth": [
+        (11, 16, 57),
+        (47, 25, 100),
+        (92, 35, 131),
+        (152, 44, 124),
+        (206, 62, 93),
+        (236, 104, 83),
+        (255, 149, 85),
+        (254, 200, 121),
+        (251, 244, 190),
+    ],
+    # none to large: paper, ochre, rust, dried blood: ink is error
+    "error": [
+        (247, 246, 231),
+        (223, 205, 145),
+        (211, 157, 47),
+        (193, 105, 8),
+        (163, 56, 4),
+        (119, 20, 18),
+        (70, 0, 17),
+    ],
+}
+
+
+def limits(values: FloatArray, scheme: Scheme = "depth") -> tuple[float, float]:
+    """The range that `colourise` shows by itself: percentiles 1 to 99, from 0 on for errors; NaN if all is unknown."""
+    known = _known(as_map(values, "values"), _checked(scheme))
+    if not known.any():
+        return float("nan"), float("nan")
+    low, high = (float(value) for value in np.percentile(np.asarray(values)[known], (1, 99)))
+    return (low, high) if scheme == "depth" else (0.0, high)
+
+
+def colourise(
+    values: FloatArray, *, low: float | None = None, high: float | None = None, scheme: Scheme = "depth"
+) -> Picture:
+    """A map as an RGB picture, (H, W, 3) uint8.
+
+    Depth runs evenly in *inverse* depth, near bright and warm, since that is where a depth map has its detail;
+    errors run evenly from `low` to `high`, larger being darker. Values beyond the range take the colour of its end.
+
+    Parameters
+    ----------
+    values : (H, W) array
+        NaN and inf, and for depth values <= 0, are unknown and come out grey.
+    low, high : float, optional
+        Range shown; see `limits` for the default.
+    scheme : {"depth", "error"}
+
+    Raises
+    ------
+    InputError
+        If the scheme is unknown, or the range is empty or, for depth, not positive.
+
+    Examples
+    --------
+    >>> colourise(np.array([[1.0, np.nan, 4.0]]), low=1, high=4).tolist()
+    [[[251, 244, 190], [128, 128, 128], [11, 16, 57]]]
+    """
+    values = as_map(values, "values")
+    known = _known(values, _checked(scheme))
+    found = limits(values, scheme) if low is None or high is None else (low, high)
+    low, high = (found[0] if low is None else low), (found[1] if high is None else high)
+    if low > high or (scheme == "depth" and low <= 0):
+        raise InputError(
+            f"`low` and `high` must be in order, and positive for depth, got {low!r} and {high!r} instead."
+        )
+    kept = values[known].astype(np.float64)
+    near, far = (1 / low, 1 / high) if scheme == "depth" else (high, low)
+    # A map of one single value has no range; it is shown at the ramp's start.
+    position = ((1 / kept if scheme == "depth" else kept) - far) / (near - far) if near > far else np.zeros(kept.shape)
+    picture = np.empty((*values.shape, 3), np.uint8)
+    picture[:] = UNKNOWN
+    picture[known] = _ramp(position, scheme)
+    return picture
+
+
+def colour_bar(width: int, height: int, scheme: Scheme) -> Picture:
+    """The ramp as a (height, width, 3) strip: nearest or no error at the left."""
+    position = np.linspace(0, 1, width)
+    strip = _ramp(position[::-1] if _checked(scheme) == "depth" else position, scheme)
+    return np.tile(strip, (height, 1, 1))
+
+
+def normals_picture(normals: FloatArray) -> Picture:
+    """Unit normals, (H, W, 3) in camera axes, as RGB: red to the right, green up, blue towards the camera."""
+    normals = np.asarray(normals)
+    if normals.ndim != 3 or normals.shape[-1] != 3:
+        raise InputError(f"`normals` must be an (H, W, 3) array, got shape {normals.shape} instead.")
+    known = np.isfinite(normals).all(axis=-1)
+    picture = np.empty(normals.shape, np.uint8)
+    picture[:] = UNKNOWN
+    picture[known] = np.rint((np.clip(normals[known] * (1.0, -1.0, -1.0), -1, 1) + 1) * 127.5)
+    return picture
+
+
+def dots(sparse: FloatArray, image: Picture, *, low: float, high: float, radius: float | None = None) -> Picture:
+    """Measurements as discs coloured by depth on a faded grey picture, so that single pixels can be seen.
+
+    `radius` is in pixels; by default a third of the mean distance between the measurements, from 1 to 6 pixels.
+    """
+    sparse = as_map(sparse, "sparse")
+    known = _known(sparse, "depth")
+    grey = np.asarray(image).mean(axis=-1, keepdims=True) * 0.35 + 150
+    picture = np.repeat(grey, 3, axis=-1).astype(np.uint8)
+    rows, columns = np.nonzero(known)
+    if not len(rows):
+        return picture
+    if radius is None:
+        covered = (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
+        radius = float(np.clip(np.sqrt(covered / len(rows)) / 3, 1, 6))
+    colours = colourise(sparse, low=low, high=high)[known]
+    reach = int(radius)
+    for down in range(-reach, reach + 1):
+        for right in range(-reach, reach + 1):
+            if down * down + right * right <= radius * radius:
+                y, x = rows + down, columns + right
+                inside = (y >= 0) & (y < sparse.shape[0]) & (x >= 0) & (x < sparse.shape[1])
+                picture[y[inside], x[inside]] = colours[inside]
+    return picture
+
+
+def _checked(scheme: Scheme) -> Scheme:
+    if scheme not in get_args(Scheme):
+        raise InputError(f"`scheme` must be one of {', '.join(get_args(Scheme))}, got {scheme!r} instead.")
+    return scheme
+
+
+def _known(values: FloatArray, scheme: Scheme) -> NDArray[np.bool_]:
+    return np.isfinite(values) & (values > 0) if scheme == "depth" else np.isfinite(values)
+
+
+def _ramp(position: FloatArray, scheme: Scheme) -> Picture:
+    """Colours, (N, 3), at positions in [0, 1] of the ramp, linear between its stops."""
+    stops = np.array(_STOPS[scheme], dtype=np.float64)
+    places = np.linspace(0, 1, len(stops))
+    channels = [np.interp(np.clip(position, 0, 1), places, stops[:, channel]) for channel in range(3)]
+    return np.rint(np.stack(channels, axis=-1)).astype(np.uint8)
