@@ -164,7 +164,7 @@ def compile_kernels(*, quiet: bool = False) -> bool:
 
     if not quiet:
         click.echo(COMPILING, err=True)
-    pipeline.warm_up()
+    pipeline.warm_up(("float32",))  # what files are read as
     return True
 
 

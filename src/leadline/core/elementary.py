@@ -23,7 +23,7 @@ _EXP_LIMIT = 708.0  # beyond it 2**k leaves the normal range; arguments are clam
 
 
 @inlined
-def _expm1_reduced(r):  # type: ignore[no-untyped-def]
+def _expm1_reduced(r):
     """exp(r) - 1 for |r| <= ln(2) / 2: Taylor to r**13, whose remainder is below 1e-17."""
     p = 1 / 6227020800.0
     p = p * r + 1 / 479001600.0
@@ -41,7 +41,7 @@ def _expm1_reduced(r):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def expm1(x):  # type: ignore[no-untyped-def]
+def expm1(x):
     x = min(max(x, -_EXP_LIMIT), _EXP_LIMIT)
     k = (x * _INVERSE_LN2 + _ROUND) - _ROUND
     r = (x - k * _LN2_HIGH) - k * _LN2_LOW
@@ -50,7 +50,7 @@ def expm1(x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def exp(x):  # type: ignore[no-untyped-def]
+def exp(x):
     x = min(max(x, -_EXP_LIMIT), _EXP_LIMIT)
     k = (x * _INVERSE_LN2 + _ROUND) - _ROUND
     r = (x - k * _LN2_HIGH) - k * _LN2_LOW
@@ -59,7 +59,7 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def log(x):  # type: ignore[no-untyped-def]
+def log(x):
     bits = np.float64(x).view(np.int64)
     k = (bits - np.int64(_SQRT_HALF_BITS)) >> 52
     f = np.int64(bits - (k << 52)).view(np.float64) - 1.0
@@ -81,7 +81,7 @@ def log(x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def log1p(x):  # type: ignore[no-untyped-def]
+def log1p(x):
     u = 1.0 + x
     # What 1 + x lost to rounding comes back as a first-order correction.
     return log(u) + (x - (u - 1.0)) / u

@@ -12,21 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
-from leadline.core.elementary import exp, expm1, log, log1p
-from leadline.core.jit import EXACT, SUM, compiled, inlined
-from leadline.core.response import TINY, Response, exponent_slope, forward, in_domain
+from leadline.core.normal_equations import CHUNK, normal_equations
+from leadline.core.response import Response, exponent_slope, forward, in_domain
 from leadline.core.types import FitOptions, InputError, Status
 
 Theta = NDArray[np.float64]  # (exponent, log gain, offset), about the prior's geometric mean
 
-CHUNK = 512  # pairs per partial sum: fixed, so that the sums do not depend on the number of threads
-SUBSET = 8192  # starts descend on at most this many pairs; only the best goes on with all of them
+SUBSET = 2048  # starts descend on at most this many pairs; only the best goes on with all of them
 START_TOLERANCE = 1e-6  # relative decrease of the cost at which a start's descent ends
 # A prior or depth that varies by less than this (in log) is constant: its slope would be rounding error.
 SPREAD = 1e-9
+_UPPER_TRIANGLE = np.array([[4, 5, 6], [5, 7, 8], [6, 8, 9]])  # where J^T J lies among the sums
 
 
 class FitStatus(Status):
@@ -171,14 +169,11 @@ class _Problem:
             and in_domain(exponent, math.exp(log_gain), offset, *self.domain)
         ):
             return math.inf, theta, np.eye(3)
-        _normal_equations(self.x, self.depth, exponent, math.exp(log_gain), offset, self._sums)
+        normal_equations(self.x, self.depth, exponent, math.exp(log_gain), offset, self._sums)
         total = self._sums.sum(axis=0)
         cost = float(total[0])
-        matrix = np.empty((3, 3))
-        matrix[np.triu_indices(3)] = total[4:]
-        matrix.T[np.triu_indices(3)] = total[4:]
-        usable = math.isfinite(cost) and bool(np.isfinite(total).all())
-        return cost if usable else math.inf, total[1:4], matrix
+        usable = bool(np.isfinite(total).all())
+        return cost if usable else math.inf, total[1:4], total[_UPPER_TRIANGLE]
 
     def subset(self) -> _Problem:
         step = -(-self.x.size // SUBSET)
@@ -190,7 +185,8 @@ def _descend_all(
 ) -> Fit:
     coarse = problem.subset()
     tolerance = max(START_TOLERANCE, options.tolerance)
-    descents, ends = [], []
+    descents: list[Descent] = []
+    ends: list[tuple[float, int, Theta]] = []
     for start, theta in starts:
         theta, costs, iterations, stopped = _levenberg_marquardt(coarse, theta, options.max_iterations, tolerance)
         rmse = scale * math.sqrt(costs[-1] / coarse.x.size)
@@ -254,10 +250,15 @@ def _fixed_coordinate(
         u = x if exponent == 0 else np.expm1(exponent * x) / exponent
         v = y if exponent == 0 else np.expm1(exponent * y) / exponent
         centred = u - u.mean()
-        gain = float(centred @ v) / float(centred @ centred)
+        gain = _dot(centred, v) / _dot(centred, centred)
         offset = float(v.mean() - gain * u.mean())
     usable = math.isfinite(gain) and gain > 0 and math.isfinite(offset) and in_domain(exponent, gain, offset, *domain)
     return np.array([exponent, math.log(gain), offset]) if usable else None
+
+
+def _dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    # Not a @ b: that wakes the threads of the BLAS, which then compete with those of the kernels.
+    return float((a * b).sum())
 
 
 def _distinct_pairs(x: NDArray[np.float64], y: NDArray[np.float64]) -> int:
@@ -265,14 +266,14 @@ def _distinct_pairs(x: NDArray[np.float64], y: NDArray[np.float64]) -> int:
     counts = []
     for values in (x, y):
         others = values[values != values[0]]
-        counts.append(1 + (others.size > 0) + bool((others != others[:1]).any()))
+        counts.append(1 + int(others.size > 0) + int((others != others[:1]).any()))
     return min(counts)
 
 
 def _scale_only(problem: _Problem, status: FitStatus, centre: float, scale: float) -> Fit:
     """t = k h, the k of least squares in metres: gain one in log depth."""
     h = np.exp(problem.x)
-    theta = np.array([0.0, 0.0, math.log(float(problem.depth @ h) / float(h @ h))])
+    theta = np.array([0.0, 0.0, math.log(_dot(problem.depth, h) / _dot(h, h))])
     return _finish(problem, theta, status, centre, scale)
 
 
@@ -319,88 +320,4 @@ def _paper_covariance(
             inner = np.linalg.inv(matrix / np.outer(root, root)) / np.outer(root, root)
         except np.linalg.LinAlgError:
             return np.full((3, 3), np.nan)
-        return variance * transform @ inner @ transform.T
-
-
-@inlined
-def _bend(u, e):  # type: ignore[no-untyped-def]
-    """k(u) = (u e^u - (e^u - 1)) / u^2, given e = e^u - 1; a short series where the difference cancels."""
-    series = 0.5 + u * (1 / 3 + u * (1 / 8 + u * (1 / 30 + u * (1 / 144 + u * (1 / 840)))))
-    small = abs(u) < 0.03
-    safe = 1.0 if small else u
-    return series if small else (u * (e + 1.0) - e) / (safe * safe)
-
-
-@compiled(fastmath=EXACT)
-def _predict(x, exponent, gain, offset, response, q):  # type: ignore[no-untyped-def]
-    """phi(h) and log t of each pair; depths in units of the scale."""
-    rest = 1.0 - gain + exponent * offset
-    for i in range(x.size):
-        u = exponent * x[i]
-        e = expm1(u)
-        safe = 1.0 if u == 0.0 else u
-        response[i] = x[i] * (1.0 if u == 0.0 else e / safe)
-        w = gain * e + exponent * offset
-        # log(1 + w), and where 1 + w is small its two parts added directly, see Response._plan.
-        far = log(max(gain * (e + 1.0) + rest, 1e-300))
-        q[i] = (log1p(max(w, -0.5)) if w > -0.5 else far) * (1.0 / exponent)
-
-
-@compiled(fastmath=EXACT)
-def _predict_log(x, gain, offset, response, q):  # type: ignore[no-untyped-def]
-    for i in range(x.size):
-        response[i] = x[i]
-        q[i] = gain * x[i] + offset
-
-
-@compiled(fastmath=EXACT)
-def _differentiate(x, depth, response, q, exponent, gain, rows):  # type: ignore[no-untyped-def]
-    """Residuals and their derivatives in exponent, log gain, offset (eq:jacobian), as four rows."""
-    residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
-    for i in range(x.size):
-        u = exponent * x[i]
-        v = exponent * q[i]
-        ratio = exp(q[i] - v)  # 1 / phi'(t)
-        residual[i] = depth[i] - exp(q[i])
-        by_exponent[i] = (q[i] * q[i] * _bend(v, expm1(v)) - gain * x[i] * x[i] * _bend(u, expm1(u))) * ratio
-        by_gain[i] = -gain * response[i] * ratio
-        by_offset[i] = -ratio
-
-
-@compiled(fastmath=SUM)
-def _accumulate(rows, size, sums):  # type: ignore[no-untyped-def]
-    r, a, b, c = rows[0], rows[1], rows[2], rows[3]
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = s8 = s9 = 0.0
-    for i in range(size):
-        s0 += r[i] * r[i]
-        s1 += a[i] * r[i]
-        s2 += b[i] * r[i]
-        s3 += c[i] * r[i]
-        s4 += a[i] * a[i]
-        s5 += a[i] * b[i]
-        s6 += a[i] * c[i]
-        s7 += b[i] * b[i]
-        s8 += b[i] * c[i]
-        s9 += c[i] * c[i]
-    sums[0], sums[1], sums[2], sums[3], sums[4] = s0, s1, s2, s3, s4
-    sums[5], sums[6], sums[7], sums[8], sums[9] = s5, s6, s7, s8, s9
-
-
-@compiled()
-def _chunk_equations(x, depth, exponent, gain, offset, sums):  # type: ignore[no-untyped-def]
-    response, q = np.empty(x.size), np.empty(x.size)
-    rows = np.empty((4, x.size))
-    if abs(exponent) < TINY:
-        _predict_log(x, gain, offset, response, q)
-    else:
-        _predict(x, exponent, gain, offset, response, q)
-    _differentiate(x, depth, response, q, exponent, gain, rows)
-    _accumulate(rows, x.size, sums)
-
-
-@compiled(parallel=True)
-def _normal_equations(x, depth, exponent, gain, offset, sums):  # type: ignore[no-untyped-def]
-    """Per chunk of pairs: r^2, J^T r, and the upper triangle of J^T J."""
-    for chunk in prange(sums.shape[0]):
-        part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-        _chunk_equations(x[part], depth[part], exponent, gain, offset, sums[chunk])
+        return np.asarray(variance * transform @ inner @ transform.T)

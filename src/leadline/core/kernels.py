@@ -15,7 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from leadline.core.jit import STENCIL, SUM, compiled
+from leadline.core.elementary import exp
+from leadline.core.jit import EXACT, STENCIL, SUM, compiled
 
 FREE = 8  # bit 3 of a pixel's code
 DEGREE = 7  # mask of bits 0-2
@@ -23,13 +24,13 @@ ROWS = 32  # rows per block: enough to amortise the halo, few enough to share am
 
 
 @compiled()
-def blocks(height):  # type: ignore[no-untyped-def]
+def blocks(height):
     """Number of blocks of an image, which is the length of its partial sums."""
     return (height + ROWS - 1) // ROWS
 
 
 @compiled()
-def _encode_row(above, row, below, out):  # type: ignore[no-untyped-def]
+def _encode_row(above, row, below, out):
     for j in range(1, row.size - 1):
         degree = (above[j] > 0) + (below[j] > 0) + (row[j - 1] > 0) + (row[j + 1] > 0)
         degree *= row[j] > 0
@@ -38,14 +39,14 @@ def _encode_row(above, row, below, out):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def encode(role, code):  # type: ignore[no-untyped-def]
+def encode(role, code):
     """Fill `code` from the padded roles: 0 invalid, 1 free, 2 measured."""
     for i in range(1, role.shape[0] - 1):
         _encode_row(role[i - 1], role[i], role[i + 1], code[i])
 
 
 @compiled(fastmath=STENCIL)
-def _laplacian_row(above, row, below, code, out):  # type: ignore[no-untyped-def]
+def _laplacian_row(above, row, below, code, out):
     """(A p) on one row of valid pixels, A the graph Laplacian; p must be zero at invalid pixels."""
     for j in range(1, row.size - 1):
         degree = code[j] & DEGREE
@@ -56,13 +57,13 @@ def _laplacian_row(above, row, below, code, out):  # type: ignore[no-untyped-def
 
 
 @compiled()
-def clear(row):  # type: ignore[no-untyped-def]
+def clear(row):
     for j in range(row.size):
         row[j] = 0
 
 
 @compiled(fastmath=SUM)
-def _operator_row(above, row, below, p, code, out, data, laplacian, sign):  # type: ignore[no-untyped-def]
+def _operator_row(above, row, below, p, code, out, data, laplacian, sign):
     dot = 0.0
     square = 0.0
     for j in range(1, row.size - 1):
@@ -76,7 +77,7 @@ def _operator_row(above, row, below, p, code, out, data, laplacian, sign):  # ty
 
 
 @compiled()
-def _operator_block(block, p, code, out, data, laplacian, sign, dots, squares):  # type: ignore[no-untyped-def]
+def _operator_block(block, p, code, out, data, laplacian, sign, dots, squares):
     height = p.shape[0] - 2
     first = 1 + block * ROWS
     ring = np.zeros((3, p.shape[1]), p.dtype)
@@ -98,7 +99,7 @@ def _operator_block(block, p, code, out, data, laplacian, sign, dots, squares): 
 
 
 @compiled(parallel=True)
-def apply_operator(p, code, out, data, laplacian, sign, dots, squares):  # type: ignore[no-untyped-def]
+def apply_operator(p, code, out, data, laplacian, sign, dots, squares):
     """out = sign (A + data I + laplacian A^2) p on the free pixels, zero elsewhere.
 
     Per block, `dots` receives the sum of p out and `squares` that of out^2. A^2 runs over all valid
@@ -111,7 +112,7 @@ def apply_operator(p, code, out, data, laplacian, sign, dots, squares):  # type:
 
 
 @compiled(fastmath=SUM)
-def _advance_row(x, r, p, q, step):  # type: ignore[no-untyped-def]
+def _advance_row(x, r, p, q, step):
     total = 0.0
     step32 = np.float32(step)
     for j in range(x.size):
@@ -123,7 +124,7 @@ def _advance_row(x, r, p, q, step):  # type: ignore[no-untyped-def]
 
 
 @compiled(parallel=True)
-def advance(x, r, p, q, step, squares):  # type: ignore[no-untyped-def]
+def advance(x, r, p, q, step, squares):
     """x += step p (in float64), r -= step q; per block the sum of r^2."""
     for block in prange(squares.size):
         first = 1 + block * ROWS
@@ -134,13 +135,26 @@ def advance(x, r, p, q, step, squares):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=STENCIL)
-def _redirect_row(p, z, ratio):  # type: ignore[no-untyped-def]
+def _redirect_row(p, z, ratio):
     for j in range(p.size):
         p[j] = z[j] + ratio * p[j]
 
 
 @compiled(parallel=True)
-def redirect(p, z, ratio):  # type: ignore[no-untyped-def]
+def redirect(p, z, ratio):
     """p = z + ratio p."""
     for i in prange(p.shape[0]):
         _redirect_row(p[i], z[i], ratio)
+
+
+@compiled(fastmath=EXACT)
+def _restore_row(calibrated, residual, out):
+    for j in range(out.size):
+        out[j] = calibrated[j] * exp(residual[j + 1])
+
+
+@compiled(parallel=True)
+def restore(calibrated, field, out):
+    """D = t exp(r), from the unpadded t and the padded r."""
+    for i in prange(out.shape[0]):
+        _restore_row(calibrated[i], field[i + 1], out[i])

@@ -31,7 +31,7 @@ from leadline.core.kernels import DEGREE
 
 EAST, SOUTH, MASS, SOUTH_EAST, SOUTH_WEST, ROOT = range(6)  # planes of a level in set-up; the finest has three
 CENTRE, TOP_0, TOP_1, LEFT_0, LEFT_2, MID_0, MID_1, MID_2, MID_3 = range(9)  # planes of a transfer
-COARSEST = 64  # pixels of the level that is solved by a stored inverse
+COARSEST = 16  # pixels of the level that is solved by a stored inverse
 BLOCK = 16  # coarse rows that one thread takes at a time
 
 Planes = NDArray[np.float32]
@@ -86,7 +86,7 @@ def _planes(count: int, size: tuple[int, int]) -> Planes:
 
 
 @compiled()
-def _finest_row(above, row, below, data, east, south, mass):  # type: ignore[no-untyped-def]
+def _finest_row(above, row, below, data, east, south, mass):
     """Edges between free pixels have weight one; an edge to a measured pixel becomes mass."""
     for j in range(1, row.size - 1):
         free = np.float32(row[j] >> 3)
@@ -99,12 +99,12 @@ def _finest_row(above, row, below, data, east, south, mass):  # type: ignore[no-
 
 
 @compiled(fastmath=STENCIL)
-def _share(weight, total):  # type: ignore[no-untyped-def]
+def _share(weight, total):
     return weight / total if total > 0 else np.float32(0)
 
 
 @compiled(fastmath=STENCIL)
-def _border_row(fine, transfer, i):  # type: ignore[no-untyped-def]
+def _border_row(fine, transfer, i):
     """Weights of the fine pixels on the lines between coarse ones: their equation, collapsed onto the line."""
     nine = fine.shape[0] > 3
     k = 2 * i - 1  # padded row of the fine pixels (2I, .)
@@ -127,7 +127,7 @@ def _border_row(fine, transfer, i):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=STENCIL)
-def _middle_row(fine, transfer, i):  # type: ignore[no-untyped-def]
+def _middle_row(fine, transfer, i):
     """Weights of the fine pixels in the middle of cells: their equation, with the borders' weights put in."""
     nine = fine.shape[0] > 3
     zero = np.float32(0)
@@ -152,7 +152,7 @@ def _middle_row(fine, transfer, i):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=STENCIL)
-def _edge(cell, a, d0, d1, d2, d3):  # type: ignore[no-untyped-def]
+def _edge(cell, a, d0, d1, d2, d3):
     """Add a d d^T to a cell's energy: six edges between its corners and what is left as mass on each."""
     e01, e02, e03, e12, e13, e23, m0, m1, m2, m3 = cell
     a0, a1, a2, a3 = a * d0, a * d1, a * d2, a * d3
@@ -164,7 +164,7 @@ def _edge(cell, a, d0, d1, d2, d3):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=STENCIL)
-def _cell_row(fine, transfer, i, out):  # type: ignore[no-untyped-def]
+def _cell_row(fine, transfer, i, out):
     """The energies of one row of cells. A cell owns its top and left border and all that is inside."""
     nine = fine.shape[0] > 3
     o = np.float32(0)
@@ -204,7 +204,7 @@ def _cell_row(fine, transfer, i, out):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=STENCIL)
-def _assemble_row(above, here, coarse, i):  # type: ignore[no-untyped-def]
+def _assemble_row(above, here, coarse, i):
     """Sum the energies of a row of cells and the one above it into the coarse level's edges and masses."""
     for j in range(1, here.shape[1] - 1):
         coarse[EAST, i, j] = here[0, j] + above[5, j]
@@ -215,7 +215,7 @@ def _assemble_row(above, here, coarse, i):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=STENCIL)
-def _root_row(coarse, i):  # type: ignore[no-untyped-def]
+def _root_row(coarse, i):
     """D^1/2, the diagonal being all edges of a pixel and its mass."""
     for j in range(1, coarse.shape[2] - 2):
         diagonal = coarse[MASS, i, j]
@@ -226,7 +226,7 @@ def _root_row(coarse, i):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=STENCIL)
-def _scale_row(fine, coarse, operator, transfer, i):  # type: ignore[no-untyped-def]
+def _scale_row(fine, coarse, operator, transfer, i):
     """Scale to a unit diagonal: operator = D^-1/2 S D^-1/2, transfer = D_fine^1/2 P D^-1/2."""
     nine = fine.shape[0] > 3
     one = np.float32(1)
@@ -255,7 +255,7 @@ def _scale_row(fine, coarse, operator, transfer, i):  # type: ignore[no-untyped-
 
 
 @compiled()
-def _coarsen_block(phase, block, code, data, fine, transfer, coarse, operator):  # type: ignore[no-untyped-def]
+def _coarsen_block(phase, block, code, data, fine, transfer, coarse, operator):
     first = 1 + block * BLOCK
     last = min(first + BLOCK, transfer.shape[1] - 1)
     if phase == 0:
@@ -283,7 +283,7 @@ def _coarsen_block(phase, block, code, data, fine, transfer, coarse, operator): 
 
 
 @compiled(parallel=True)
-def _coarsen(code, data, fine, transfer, coarse, operator):  # type: ignore[no-untyped-def]
+def _coarsen(code, data, fine, transfer, coarse, operator):
     """From the edges and masses of one level to the next, and the transfer between the two.
 
     The phases follow one another, each over all blocks: edges of the image (finest level only), weights

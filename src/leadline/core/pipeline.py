@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from leadline.core.calibration import SMALLEST, VALID_BITS, calibrate, contiguous, valid_bits
 from leadline.core.estimator import Fit, FitStatus, fit_response
 from leadline.core.reconstruction import Reconstruction, reconstruct
-from leadline.core.response import SMALLEST, VALID_BITS, calibrate, contiguous, valid_bits
 from leadline.core.solver import SolveStatus
 from leadline.core.types import (
     BoolArray,
@@ -134,7 +134,7 @@ def complete(
         depth = calibrated.astype(measurements.dtype)
         reconstruction = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
     else:
-        calibrate(h, calibrated, *fit.response._plan((lowest, highest)))
+        calibrate(h, calibrated, *fit.response.plan((lowest, highest)))
         depth, reconstruction = reconstruct(calibrated, where, measured, options.reconstruction)
     depth.flat[unpaired] = measurements.flat[unpaired]
     result = Completion(depth, calibrated, fit, reconstruction, options, unpaired.size, invalid)
@@ -168,11 +168,11 @@ def _valid_range(prior: FloatArray) -> tuple[float, float, int]:
     return float(low), float(high), prior.size - int(valid)
 
 
-def warm_up() -> None:
-    """Compile (or load from the cache) every kernel that a completion needs."""
+def warm_up(dtypes: tuple[str, ...] = ("float32", "float64")) -> None:
+    """Compile, or load from the cache, every kernel that a completion of these input types needs."""
     ramp = np.linspace(1.0, 2.0, 96 * 80, dtype=np.float32).reshape(96, 80)
     sparse = np.zeros_like(ramp)
     sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
     sparse[3, 3] = 1.5  # something for the solver to spread
-    for dtype in (np.float32, np.float64):
+    for dtype in dtypes:
         complete(ramp.astype(dtype), sparse.astype(dtype))

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.core import kernels
-from leadline.core.elementary import exp
-from leadline.core.jit import EXACT, compiled
 from leadline.core.solver import SolveStatus, solve
 from leadline.core.types import FloatArray, ReconstructionOptions
 
@@ -82,19 +79,6 @@ def reconstruct(
     field[row + 1, column + 1] = np.log(measured.astype(np.float64) / calibrated[row, column].astype(np.float64))
     solution = solve(code, field, options)
     depth = np.empty((height, width), measured.dtype)
-    _restore(calibrated, solution.field, depth)
+    kernels.restore(calibrated, solution.field, depth)
     depth[row, column] = measured
     return depth, Reconstruction(solution.status, solution.iterations, solution.residual, solution.history)
-
-
-@compiled(fastmath=EXACT)
-def _restore_row(calibrated, residual, out):  # type: ignore[no-untyped-def]
-    for j in range(out.size):
-        out[j] = calibrated[j] * exp(residual[j + 1])
-
-
-@compiled(parallel=True)
-def _restore(calibrated, field, out):  # type: ignore[no-untyped-def]
-    """D = t exp(r)."""
-    for i in prange(out.shape[0]):
-        _restore_row(calibrated[i], field[i + 1], out[i])

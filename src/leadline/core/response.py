@@ -14,20 +14,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import prange
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.core.elementary import exp, expm1, log, log1p
-from leadline.core.jit import EXACT, compiled
+from leadline.core.calibration import DIFFERENCE, LOG, NEAR, SMALLEST, SUM, TINY, calibrate, contiguous
 from leadline.core.types import FloatArray, InputError
-
-# Below this magnitude exponent * anything underflows; the map is the logarithm's to all digits.
-TINY = 1e-150
-_LOG, _NEAR, _SUM, _DIFFERENCE = range(4)  # ways to evaluate the map, see Response._plan
-SMALLEST = float(np.finfo(np.float64).tiny)  # valid priors are normal, positive and finite
-# The same as bit patterns, lowest and infinity: for positive floats the order of the bits is that of the values,
-# and comparisons of integers vectorise where those of floats that may be NaN do not.
-VALID_BITS = {4: (1, 0x7F800000), 8: (1 << 52, 0x7FF << 52)}
 
 
 def forward(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
@@ -144,7 +134,7 @@ class Response:
         out = np.empty(flat.shape, h.dtype)
         usable = flat[(flat >= SMALLEST) & (flat < np.inf)]
         ends = (float(usable.min()), float(usable.max())) if usable.size else (1.0, 1.0)
-        calibrate(contiguous(flat), out, *self._plan(ends))
+        calibrate(contiguous(flat), out, *self.plan(ends))
         return out.reshape(h.shape)
 
     def log_slope(self, prior: ArrayLike) -> NDArray[np.float64]:
@@ -162,7 +152,7 @@ class Response:
     def to_dict(self) -> dict[str, float]:
         return {"exponent": self.exponent, "gain": self.gain, "offset": self.offset, "scale": self.scale}
 
-    def _plan(self, ends: tuple[float, float]) -> tuple[float, ...]:
+    def plan(self, ends: tuple[float, float]) -> tuple[float, ...]:
         """Numbers for `calibrate`, with the evaluation that keeps all digits over this range of the prior.
 
         With x = log(h / centre) the map is t = scale g^(1/exponent), g = a e^(exponent x) + c,
@@ -174,12 +164,12 @@ class Response:
         lam = self.exponent
         x = [math.log(end / centre) for end in ends]
         if abs(lam) < TINY:
-            return (_LOG, 0.0, gain, offset, 0.0, math.log(centre), math.log(self.scale))
+            return (LOG, 0.0, gain, offset, 0.0, math.log(centre), math.log(self.scale))
         if all(lam * end < 700 and -0.5 < gain * math.expm1(lam * end) + lam * offset < 1e3 for end in x):
-            return (_NEAR, lam, gain, offset, 0.0, math.log(centre), math.log(self.scale))
-        high, low = _one_plus_product(lam, np.float64(offset))
+            return (NEAR, lam, gain, offset, 0.0, math.log(centre), math.log(self.scale))
+        high, low = _one_plus_product(lam, np.array(offset))
         rest = float(high) - gain + float(low)
-        way = _SUM if rest >= 0 else _DIFFERENCE
+        way = SUM if rest >= 0 else DIFFERENCE
         size = math.log(abs(rest)) if rest else -math.inf
         return (way, lam, math.log(gain), 0.0, size, math.log(centre), math.log(self.scale))
 
@@ -190,88 +180,3 @@ def in_domain(exponent: float, gain: float, offset: float, lowest: float, highes
     if exponent * end > 700:
         return True  # the growing part of g outweighs everything
     return gain * math.expm1(exponent * end) + exponent * offset > -1.0
-
-
-def contiguous(values: FloatArray) -> FloatArray:
-    """C order and writeable, copied only if needed: compiled code is specialised on both."""
-    return values if values.flags.c_contiguous and values.flags.writeable else np.array(values, order="C")
-
-
-@compiled(fastmath=EXACT)
-def _prior_row(h, log_centre, x):  # type: ignore[no-untyped-def]
-    """x = log(h / centre), NaN where the prior is invalid."""
-    for j in range(h.size):
-        value = np.float64(h[j])
-        usable = value >= SMALLEST and value < np.inf
-        x[j] = log(value) - log_centre if usable else np.nan
-
-
-@compiled(fastmath=EXACT)
-def _log_row(x, gain, offset):  # type: ignore[no-untyped-def]
-    for j in range(x.size):
-        x[j] = gain * x[j] + offset
-
-
-@compiled(fastmath=EXACT)
-def _near_row(x, exponent, gain, offset):  # type: ignore[no-untyped-def]
-    for j in range(x.size):
-        x[j] = log1p(gain * expm1(exponent * x[j]) + exponent * offset) * (1.0 / exponent)
-
-
-@compiled(fastmath=EXACT)
-def _sum_row(x, exponent, log_gain, rest):  # type: ignore[no-untyped-def]
-    """log(e^a + e^b) = max + log(1 + e^-|a - b|)."""
-    for j in range(x.size):
-        a = log_gain + exponent * x[j]
-        x[j] = (max(a, rest) + log1p(exp(-abs(a - rest)))) * (1.0 / exponent)
-
-
-@compiled(fastmath=EXACT)
-def _difference_row(x, exponent, log_gain, rest):  # type: ignore[no-untyped-def]
-    """log(e^a - e^b) = a + log(1 - e^(b - a)), NaN outside the domain a > b."""
-    for j in range(x.size):
-        a = log_gain + exponent * x[j]
-        gap = rest - a
-        inside = (a + log(max(-expm1(gap), SMALLEST))) * (1.0 / exponent)
-        x[j] = inside if gap < 0.0 else np.nan
-
-
-@compiled(fastmath=EXACT)
-def _depth_row(x, log_scale, out):  # type: ignore[no-untyped-def]
-    for j in range(x.size):
-        # Clamped to what float32 can hold, so that the result is positive and finite for any valid prior.
-        out[j] = exp(min(max(x[j] + log_scale, -87.0), 87.0)) if x[j] == x[j] else np.nan
-
-
-@compiled()
-def _calibrate_row(h, out, way, exponent, gain, offset, rest, log_centre, log_scale):  # type: ignore[no-untyped-def]
-    x = np.empty(h.size)
-    _prior_row(h, log_centre, x)
-    if way == _LOG:
-        _log_row(x, gain, offset)
-    elif way == _NEAR:
-        _near_row(x, exponent, gain, offset)
-    elif way == _SUM:
-        _sum_row(x, exponent, gain, rest)
-    else:
-        _difference_row(x, exponent, gain, rest)
-    _depth_row(x, log_scale, out)
-
-
-@compiled(parallel=True)
-def calibrate(h, out, way, exponent, gain, offset, rest, log_centre, log_scale):  # type: ignore[no-untyped-def]
-    """t from h, both (H, W); see Response._plan for the numbers."""
-    for i in prange(h.shape[0]):
-        _calibrate_row(h[i], out[i], way, exponent, gain, offset, rest, log_centre, log_scale)
-
-
-@compiled()
-def valid_bits(bits, lowest, infinity):  # type: ignore[no-untyped-def]
-    """Smallest and largest valid bit pattern, and how many there are."""
-    low, high, count = infinity, lowest, 0
-    for k in range(bits.size):
-        valid = lowest <= bits[k] < infinity
-        low = min(low, bits[k] if valid else infinity)
-        high = max(high, bits[k] if valid else lowest)
-        count += valid
-    return low, high, count

@@ -95,11 +95,8 @@ def solve(code: NDArray[np.uint8], field: NDArray[np.float64], options: Reconstr
     if not np.isfinite(size):
         return Solution(field, SolveStatus.BROKE_DOWN, 0, float("nan"), ())
 
-    precondition: Preconditioner
-    if options.solver == "multigrid":
-        precondition = VCycle(build(code, data))
-    else:
-        precondition = Jacobi(code, data, laplacian)
+    multigrid = options.solver == "multigrid"
+    precondition: Preconditioner = VCycle(build(code, data)) if multigrid else Jacobi(code, data, laplacian)
     q = precondition.scratch
     p = np.zeros(field.shape, np.float32)
     data32, laplacian32 = np.float32(data), np.float32(laplacian)

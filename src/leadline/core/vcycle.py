@@ -58,7 +58,7 @@ class VCycle:
 
 
 @compiled()
-def _cycle(r, smoothed, result, code, data, sizes, operators, transfers, vectors, inverse, dots):  # type: ignore[no-untyped-def]
+def _cycle(r, smoothed, result, code, data, sizes, operators, transfers, vectors, inverse, dots):
     coarsest = sizes.shape[0] - 1
     starts = np.zeros(coarsest + 2, np.int64)
     for level in range(1, coarsest + 1):
@@ -81,13 +81,13 @@ def _cycle(r, smoothed, result, code, data, sizes, operators, transfers, vectors
 
 
 @compiled()
-def _planes(flat, count, starts, sizes, level):  # type: ignore[no-untyped-def]
+def _planes(flat, count, starts, sizes, level):
     part = flat[count * starts[level] : count * starts[level + 1]]
     return part.reshape(count, sizes[level, 0] + 2, sizes[level, 1] + 2)
 
 
 @compiled(fastmath=SUM)
-def _solve_coarsest(inverse, b, x):  # type: ignore[no-untyped-def]
+def _solve_coarsest(inverse, b, x):
     for i in range(b.size):
         value = np.float32(0)
         for j in range(b.size):
@@ -96,7 +96,7 @@ def _solve_coarsest(inverse, b, x):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=STENCIL)
-def _fine_row(above, row, below, code, data, out):  # type: ignore[no-untyped-def]
+def _fine_row(above, row, below, code, data, out):
     """S x on one row of the finest level; x is zero wherever a pixel is not free."""
     for j in range(1, row.size - 1):
         x = row[j]
@@ -106,7 +106,7 @@ def _fine_row(above, row, below, code, data, out):  # type: ignore[no-untyped-de
 
 
 @compiled(fastmath=STENCIL)
-def _coarse_row(above, row, below, operator, i, out):  # type: ignore[no-untyped-def]
+def _coarse_row(above, row, below, operator, i, out):
     """S x on one row of a coarse level of unit diagonal."""
     east, south, south_east, south_west = operator[0, i], operator[1, i], operator[2, i], operator[3, i]
     north, north_west, north_east = operator[1, i - 1], operator[2, i - 1], operator[3, i - 1]
@@ -118,7 +118,7 @@ def _coarse_row(above, row, below, operator, i, out):  # type: ignore[no-untyped
 
 
 @compiled(fastmath=STENCIL)
-def _apply_row(above, row, below, code, operator, data, i, out):  # type: ignore[no-untyped-def]
+def _apply_row(above, row, below, code, operator, data, i, out):
     if code.shape[0] > 1:
         _fine_row(above, row, below, code[i], data, out)
     else:
@@ -126,26 +126,26 @@ def _apply_row(above, row, below, code, operator, data, i, out):  # type: ignore
 
 
 @compiled(fastmath=STENCIL)
-def _coefficients(code, data):  # type: ignore[no-untyped-def]
+def _coefficients(code, data):
     """Of the smoother M = linear I - quadratic S. The finest level is scaled by its interior diagonal."""
     scale = 1.0 / (4.0 + data) if code.shape[0] > 1 else 1.0
     return np.float32(_LINEAR * scale), np.float32(_QUADRATIC * scale * scale)
 
 
 @compiled()
-def _copy_row(row, out):  # type: ignore[no-untyped-def]
+def _copy_row(row, out):
     for j in range(row.size):
         out[j] = row[j]
 
 
 @compiled(fastmath=STENCIL)
-def _smooth_row(linear, quadratic, row, applied, out):  # type: ignore[no-untyped-def]
+def _smooth_row(linear, quadratic, row, applied, out):
     for j in range(row.size):
         out[j] = linear * row[j] - quadratic * applied[j]
 
 
 @compiled(fastmath=STENCIL)
-def _restrict_row(above, row, below, transfer, i, out):  # type: ignore[no-untyped-def]
+def _restrict_row(above, row, below, transfer, i, out):
     """One coarse row of P^T r, from the three fine rows around it."""
     centre, top_0, top_1 = transfer[CENTRE, i], transfer[TOP_0, i], transfer[TOP_1, i]
     left_0, left_2 = transfer[LEFT_0, i], transfer[LEFT_2, i - 1]
@@ -160,7 +160,7 @@ def _restrict_row(above, row, below, transfer, i, out):  # type: ignore[no-untyp
 
 
 @compiled(fastmath=STENCIL)
-def _correct_row(row, transfer, coarse, i, out):  # type: ignore[no-untyped-def]
+def _correct_row(row, transfer, coarse, i, out):
     """One fine row of x + P e."""
     k = (i + 1) // 2
     e = coarse[k]
@@ -182,7 +182,7 @@ def _correct_row(row, transfer, coarse, i, out):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=STENCIL)
-def _residual_row(b, x, code, operator, data, i, applied, out):  # type: ignore[no-untyped-def]
+def _residual_row(b, x, code, operator, data, i, applied, out):
     """Row i of b - S x, with x a ring of three rows."""
     _apply_row(x[(i - 1) % 3], x[i % 3], x[(i + 1) % 3], code, operator, data, i, applied)
     for j in range(out.size):
@@ -190,7 +190,7 @@ def _residual_row(b, x, code, operator, data, i, applied, out):  # type: ignore[
 
 
 @compiled(fastmath=SUM)
-def _finish_row(linear, quadratic, y, residual, applied, b, out):  # type: ignore[no-untyped-def]
+def _finish_row(linear, quadratic, y, residual, applied, b, out):
     total = 0.0
     for j in range(out.size):
         value = y[j] + (linear * residual[j] - quadratic * applied[j])
@@ -200,7 +200,7 @@ def _finish_row(linear, quadratic, y, residual, applied, b, out):  # type: ignor
 
 
 @compiled()
-def _down_block(block, b, code, operator, data, transfer, x, coarse):  # type: ignore[no-untyped-def]
+def _down_block(block, b, code, operator, data, transfer, x, coarse):
     """A block owns whole coarse rows and recomputes its halo."""
     height, width = b.shape[0] - 2, b.shape[1]
     linear, quadratic = _coefficients(code, data)
@@ -231,7 +231,7 @@ def _down_block(block, b, code, operator, data, transfer, x, coarse):  # type: i
 
 
 @compiled()
-def _up_block(block, b, x, code, operator, data, transfer, coarse, out):  # type: ignore[no-untyped-def]
+def _up_block(block, b, x, code, operator, data, transfer, coarse, out):
     height, width = b.shape[0] - 2, b.shape[1]
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * ROWS
@@ -262,7 +262,7 @@ def _up_block(block, b, x, code, operator, data, transfer, coarse, out):  # type
 
 
 @compiled(parallel=True)
-def _half(up, b, x, code, operator, data, transfer, coarse, out, dots):  # type: ignore[no-untyped-def]
+def _half(up, b, x, code, operator, data, transfer, coarse, out, dots):
     """Half a level. One parallel loop serves both halves, as each costs most of a second to compile.
 
     Down: x = M b, and the coarse right-hand side P^T (b - S x). Up: out = y + M (b - S y) with

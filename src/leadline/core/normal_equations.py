@@ -1,0 +1,103 @@
+"""Residuals at the measured pairs and their normal equations, in one compiled pass (eq:prediction, eq:jacobian).
+
+With x = log(h / centre) and q = log(t / scale), and phi taken relative to centre and scale, everything follows
+from two exponentials and a logarithm a pair: phi(h), q = log(1 + exponent (gain phi(h) + offset)) / exponent,
+1 / phi'(t) = t^(1 - exponent), and d phi / d exponent = q^2 k(exponent q).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leadline.core.calibration import TINY
+from leadline.core.elementary import exp, expm1, log, log1p
+from leadline.core.jit import EXACT, SUM, compiled, inlined
+
+CHUNK = 512  # pairs per partial sum: their rows stay in the first-level cache
+
+
+@inlined
+def _bend(u, e):
+    """k(u) = (u e^u - (e^u - 1)) / u^2, given e = e^u - 1; a short series where the difference cancels."""
+    series = 0.5 + u * (1 / 3 + u * (1 / 8 + u * (1 / 30 + u * (1 / 144 + u * (1 / 840)))))
+    small = abs(u) < 0.03
+    safe = 1.0 if small else u
+    return series if small else (u * (e + 1.0) - e) / (safe * safe)
+
+
+@compiled(fastmath=EXACT)
+def _predict(x, exponent, gain, offset, response, q):
+    """phi(h) and log t of each pair; depths in units of the scale."""
+    rest = 1.0 - gain + exponent * offset
+    for i in range(x.size):
+        u = exponent * x[i]
+        e = expm1(u)
+        safe = 1.0 if u == 0.0 else u
+        response[i] = x[i] * (1.0 if u == 0.0 else e / safe)
+        w = gain * e + exponent * offset
+        # log(1 + w), and where 1 + w is small its two parts added directly, see Response.plan.
+        far = log(max(gain * (e + 1.0) + rest, 1e-300))
+        q[i] = (log1p(max(w, -0.5)) if w > -0.5 else far) * (1.0 / exponent)
+
+
+@compiled(fastmath=EXACT)
+def _predict_log(x, gain, offset, response, q):
+    for i in range(x.size):
+        response[i] = x[i]
+        q[i] = gain * x[i] + offset
+
+
+@compiled(fastmath=EXACT)
+def _differentiate(x, depth, response, q, exponent, gain, rows):
+    """Residuals and their derivatives in exponent, log gain, offset (eq:jacobian), as four rows."""
+    residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
+    for i in range(x.size):
+        u = exponent * x[i]
+        v = exponent * q[i]
+        ratio = exp(q[i] - v)  # 1 / phi'(t)
+        residual[i] = depth[i] - exp(q[i])
+        by_exponent[i] = (q[i] * q[i] * _bend(v, expm1(v)) - gain * x[i] * x[i] * _bend(u, expm1(u))) * ratio
+        by_gain[i] = -gain * response[i] * ratio
+        by_offset[i] = -ratio
+
+
+@compiled(fastmath=SUM)
+def _accumulate(rows, size, sums):
+    r, a, b, c = rows[0], rows[1], rows[2], rows[3]
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = s8 = s9 = 0.0
+    for i in range(size):
+        s0 += r[i] * r[i]
+        s1 += a[i] * r[i]
+        s2 += b[i] * r[i]
+        s3 += c[i] * r[i]
+        s4 += a[i] * a[i]
+        s5 += a[i] * b[i]
+        s6 += a[i] * c[i]
+        s7 += b[i] * b[i]
+        s8 += b[i] * c[i]
+        s9 += c[i] * c[i]
+    sums[0], sums[1], sums[2], sums[3], sums[4] = s0, s1, s2, s3, s4
+    sums[5], sums[6], sums[7], sums[8], sums[9] = s5, s6, s7, s8, s9
+
+
+@compiled()
+def _chunk_equations(x, depth, exponent, gain, offset, sums):
+    response, q = np.empty(x.size), np.empty(x.size)
+    rows = np.empty((4, x.size))
+    if abs(exponent) < TINY:
+        _predict_log(x, gain, offset, response, q)
+    else:
+        _predict(x, exponent, gain, offset, response, q)
+    _differentiate(x, depth, response, q, exponent, gain, rows)
+    _accumulate(rows, x.size, sums)
+
+
+@compiled()
+def normal_equations(x, depth, exponent, gain, offset, sums):
+    """Per chunk of pairs: r^2, J^T r, and the upper triangle of J^T J.
+
+    On one thread: waking others would take longer than the few thousand pairs of a frame.
+    """
+    for chunk in range(sums.shape[0]):
+        part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+        _chunk_equations(x[part], depth[part], exponent, gain, offset, sums[chunk])
