@@ -155,7 +155,9 @@ Examples:
 )
 @click.option("--width", type=click.IntRange(16), default=640, show_default=True, help="Columns of the image.")
 @click.option("--height", type=click.IntRange(16), default=480, show_default=True, help="Rows of the image.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the room and of the prior's faults.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the room and of the prior's faults."
+)
 def demo(output: Path, width: int, height: int, seed: int) -> None:
     """A whole run on a scene that leadline renders itself: no download, no model."""
     from rich.console import Console

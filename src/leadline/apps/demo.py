@@ -110,8 +110,8 @@ def run_demo(output: Path, *, width: int = 640, height: int = 480, seed: int = 0
 def _run(width: int, height: int, seed: int) -> _Run:
     scene = render(width, height, seed=seed)
     # `render` always knows both; the checks tell the type checker.
-    if scene.reference is None or scene.camera is None:
-        raise TypeError("a rendered scene has a reference and a camera")
+    if scene.reference is None or not isinstance(scene.camera, Camera):
+        raise TypeError("a rendered scene has a reference and a pinhole camera")
     prior = Prior(network_like_prior(scene.reference, seed=seed))
     observed = {case: observe(scene.reference, case) for case in CASES}
     results = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import BoolArray, Camera, FloatArray, InputError, as_map, as_mask
+from leadline.core.types import BoolArray, Camera, FloatArray, InputError, RayCamera, as_map, as_mask
 
 DELTA_BASE = 1.25  # a prediction within this ratio of the reference counts for delta1, its square for delta2, ...
 
@@ -94,7 +94,7 @@ def relative_error(prediction: FloatArray, reference: FloatArray) -> NDArray[np.
     return np.asarray(np.abs(p - r) / r)
 
 
-def normals(depth: FloatArray, camera: Camera) -> NDArray[np.float64]:
+def normals(depth: FloatArray, camera: Camera | RayCamera) -> NDArray[np.float64]:
     """Unit surface normals in camera axes, (H, W, 3), turned towards the camera; NaN where unknown.
 
     The depth is back-projected, its centred horizontal and vertical differences are taken, and their cross
@@ -105,7 +105,7 @@ def normals(depth: FloatArray, camera: Camera) -> NDArray[np.float64]:
     ----------
     depth : (H, W) array
         Metres; NaN, inf and values <= 0 are invalid.
-    camera : Camera
+    camera : Camera or RayCamera
         Of the same size as the depth.
 
     Raises
@@ -123,22 +123,25 @@ def normals(depth: FloatArray, camera: Camera) -> NDArray[np.float64]:
     if height < 3 or width < 3:
         return result
     z = _positive(depth)
-    rays_x = (np.arange(width) - camera.cx) / camera.fx
-    rays_y = ((np.arange(height) - camera.cy) / camera.fy)[:, None]
+    # At depth 1, not at z: the direction of a pixel is known where its own depth is not.
+    rays = camera.points(np.ones((height, width)))
+    rays_x, rays_y = rays[..., 0], rays[..., 1]
     x, y = rays_x * z, rays_y * z
     ax, ay, az = (p[1:-1, 2:] - p[1:-1, :-2] for p in (x, y, z))
     bx, by, bz = (p[2:, 1:-1] - p[:-2, 1:-1] for p in (x, y, z))
     nx, ny, nz = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
     length = np.sqrt(nx * nx + ny * ny + nz * nz)
     length[length == 0] = np.nan
-    away = nx * rays_x[1:-1] + ny * rays_y[1:-1] + nz > 0
+    away = nx * rays_x[1:-1, 1:-1] + ny * rays_y[1:-1, 1:-1] + nz > 0
     length = np.where(away, -length, length)
     for axis, component in enumerate((nx, ny, nz)):
         result[1:-1, 1:-1, axis] = component / length
     return result
 
 
-def normal_scores(prediction: FloatArray, reference: FloatArray, camera: Camera, mask: BoolArray) -> NormalScores:
+def normal_scores(
+    prediction: FloatArray, reference: FloatArray, camera: Camera | RayCamera, mask: BoolArray
+) -> NormalScores:
     """Mean and median angle in degrees between the normals of two depth maps.
 
     The same operator, `normals`, serves both; scored are the pixels of `mask` at which both exist. The angle is

@@ -155,7 +155,7 @@ def _pairs(
     if mask is not None:
         measured &= mask
     where = np.flatnonzero(measured)
-    h = prior.flat[where]
+    h = prior.flat[where].astype(np.float64)  # in float32 the smallest valid prior would be zero
     paired = (h >= SMALLEST) & (h < np.inf)
     paired_where = where[paired]
     return paired_where, measurements.flat[paired_where], where[~paired]

@@ -20,8 +20,10 @@ from leadline.core.types import ReconstructionOptions, Status
 from leadline.core.vcycle import VCycle
 
 DEFAULT_LIMIT = {"multigrid": 200, "jacobi": 500}  # 500 is the paper's
-# The recursive residual may run ahead of the true one. If the true one misses the tolerance the iteration
-# starts again from it, as long as that gains at least this factor.
+# The recursive residual may run ahead of the true one, in float32 by some 1e-7 of where it started. Once it has
+# fallen this far it is replaced by the true one; if that misses the tolerance the iteration starts again from it,
+# as long as that gains at least the second factor.
+_TRUSTED_FALL = 1e-6
 _RESTART_GAIN = 0.5
 
 
@@ -60,6 +62,7 @@ class Jacobi:
 
     def __init__(self, code: NDArray[np.uint8], data: float, laplacian: float) -> None:
         degree = np.arange(kernels.DEGREE + 1, dtype=np.float64)
+        degree[0] = 1.0  # a free pixel has neighbours; with a vanishing data weight its inverse would be infinite
         inverse = 1.0 / (data + degree + laplacian * (degree**2 + degree))
         free = code >= kernels.FREE
         self._inverse = np.where(free, inverse.astype(np.float32)[code & kernels.DEGREE], np.float32(0))
@@ -92,7 +95,7 @@ def solve(code: NDArray[np.uint8], field: NDArray[np.float64], options: Reconstr
     size = float(np.sqrt(squares.sum()))
     if size == 0.0:
         return Solution(field, SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
-    if not np.isfinite(size):
+    if not (np.isfinite(size) and max(data, laplacian) < float(np.finfo(np.float32).max)):
         return Solution(field, SolveStatus.BROKE_DOWN, 0, float("nan"), ())
 
     multigrid = options.solver == "multigrid"
@@ -102,11 +105,11 @@ def solve(code: NDArray[np.uint8], field: NDArray[np.float64], options: Reconstr
     data32, laplacian32 = np.float32(data), np.float32(laplacian)
 
     history = [1.0]
-    started_at = np.inf  # relative residual at the last (re)start
+    started_at = 1.0  # relative residual at the last (re)start
     status = SolveStatus.ITERATION_LIMIT
     alignment = 0.0  # r . z of the previous step; zero (re)starts the directions
     while True:
-        if history[-1] <= options.tolerance:
+        if history[-1] <= max(options.tolerance, _TRUSTED_FALL * started_at):
             kernels.apply_operator(field, code, r, data, laplacian, -1.0, dots, squares)
             history[-1] = float(np.sqrt(squares.sum())) / size
             if history[-1] <= options.tolerance:

@@ -1,0 +1,98 @@
+"""Priors that are not predicted here: files of earlier predictions, those of scene folders, and none at all."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.core.types import FileError, InputError, Prior, PriorKind
+from leadline.sensors.depth_files import DEPTH_SUFFIXES, read_values
+
+
+class FilePriors:
+    """Predictions saved earlier, one file an image, found by the image's name (its parts joined by / or _)."""
+
+    gauge = "unknown"
+
+    def __init__(
+        self, folder: str | Path, *, kind: PriorKind = "depth", floor: float = 0.0, name: str | None = None
+    ) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise FileError(f"{self.folder}: there is no such folder of predictions.")
+        self.quantity: PriorKind = kind
+        self.floor = floor
+        self.name = name or self.folder.name
+
+    def fingerprint(self) -> str:
+        """Of names, sizes and times: the predictions of a whole benchmark are too much to hash for every image."""
+        digest = hashlib.sha256(f"{self.quantity} {self.floor}".encode())
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file():
+                state = path.stat()
+                digest.update(f"{path.relative_to(self.folder)} {state.st_size} {state.st_mtime_ns}".encode())
+        return digest.hexdigest()
+
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        if name is None:
+            raise InputError("priors from files are found by the image's name, and this image has none.")
+        values = read_values(self._find(name))
+        if values.shape != image.shape[:2]:
+            raise FileError(
+                f"{self._find(name)}: the prediction is {values.shape[1]}x{values.shape[0]}, "
+                f"the image {image.shape[1]}x{image.shape[0]}. Save it at the image's size."
+            )
+        return Prior(values, kind=self.quantity, floor=self.floor)
+
+    def _find(self, name: str) -> Path:
+        stems = (name, name.replace("/", "_"), Path(name).name)
+        tried = [self.folder / f"{stem}{suffix}" for stem in stems for suffix in DEPTH_SUFFIXES]
+        found = next((path for path in tried if path.is_file()), None)
+        if found is None:
+            raise FileError(f"{self.folder}: no prediction for {name!r}; expected a file like {tried[0].name}.")
+        return found
+
+
+class ScenePriors:
+    """The prediction that a scene folder itself carries (``priors`` in its ``scene.json``), by index."""
+
+    name = "scene"
+    quantity: PriorKind = "depth"  # each scene says its own
+    gauge = "unknown"
+
+    def __init__(self, index: str | int = 0, *, floor: float = 0.01) -> None:
+        self.index = int(index)
+        self.floor = floor
+
+    def fingerprint(self) -> str:
+        return f"scene {self.index} {self.floor}"
+
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        stored: list[Prior] = dataset.scene_priors(name) if hasattr(dataset, "scene_priors") else []
+        if self.index >= len(stored):
+            raise FileError(f"{name}: has {len(stored)} stored priors; number {self.index} was asked for.")
+        prior = stored[self.index]
+        if prior.kind != "disparity" or prior.floor:
+            return prior
+        return Prior(prior.values, kind="disparity", valid=prior.valid, floor=self.floor)
+
+
+class NoPrior:
+    """No network at hand: a constant prior, so that the result is a membrane through the measurements in log depth.
+
+    It knows nothing of edges and shapes between the measurements. It is the honest floor for any network.
+    """
+
+    name = "none"
+    quantity: PriorKind = "depth"
+    gauge = "scale"
+
+    def fingerprint(self) -> str:
+        return "none"
+
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        return Prior(np.ones(image.shape[:2], np.float32))
