@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.core.normal_equations import CHUNK, normal_equations
-from leadline.core.response import Response, exponent_slope, forward, in_domain
+from leadline.core.response import Response, exponent_slope, forward, in_domain, remainder
 from leadline.core.types import FitOptions, InputError, Status
 
 Theta = NDArray[np.float64]  # (exponent, log gain, offset), about the prior's geometric mean
@@ -131,18 +131,21 @@ def fit_response(
         nothing = np.full((3, 3), np.nan)
         return Fit(Response(0.0, 1.0, 0.0, 1.0), FitStatus.NO_MEASUREMENTS, math.nan, nothing, 0)
 
+    low, high = prior_range or (float(h.min()), float(h.max()))
+    if not 0 < low <= high < math.inf:
+        raise InputError(f"`prior_range` must be (lowest, highest), positive and finite, got {prior_range}.")
+
     x, y = np.log(h), np.log(s)
     centre, scale = math.exp(x.mean()), math.exp(y.mean())
     x -= math.log(centre)
     y -= math.log(scale)
-    low, high = prior_range or (h.min(), h.max())
-    domain = (min(math.log(low / centre), x.min()), max(math.log(high / centre), x.max()))
+    domain = (min(math.log(low) - math.log(centre), x.min()), max(math.log(high) - math.log(centre), x.max()))
     problem = _Problem(x, s / scale, domain)
 
     if np.ptp(x) < SPREAD or np.ptp(y) < SPREAD:
         return _scale_only(problem, FitStatus.SCALE_ONLY, centre, scale)
-    fixed = [(start, _fixed_coordinate(x, y, start, domain)) for start in options.starts]
-    starts = [(start, theta) for start, theta in fixed if theta is not None]
+    # Log depth maps any prior, so that it can begin where no coordinate asked for can.
+    starts = _fixed_coordinates(x, y, options.starts, domain) or _fixed_coordinates(x, y, (0.0,), domain)
     if not starts:
         return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale)
     if _distinct_pairs(x, y) < 3:
@@ -169,7 +172,9 @@ class _Problem:
             and in_domain(exponent, math.exp(log_gain), offset, *self.domain)
         ):
             return math.inf, theta, np.eye(3)
-        normal_equations(self.x, self.depth, exponent, math.exp(log_gain), offset, self._sums)
+        gain = math.exp(log_gain)
+        rest = remainder(exponent, gain, offset)
+        normal_equations(self.x, self.depth, exponent, gain, offset, rest, self._sums)
         total = self._sums.sum(axis=0)
         cost = float(total[0])
         usable = bool(np.isfinite(total).all())
@@ -240,6 +245,13 @@ def _levenberg_marquardt(
             if damping > 1e16 * float(matrix.diagonal().max()):
                 return theta, costs, iteration, "no decrease"
     return theta, costs, max_iterations, "iteration limit"
+
+
+def _fixed_coordinates(
+    x: NDArray[np.float64], y: NDArray[np.float64], exponents: tuple[float, ...], domain: tuple[float, float]
+) -> list[tuple[float, Theta]]:
+    fits = [(exponent, _fixed_coordinate(x, y, exponent, domain)) for exponent in exponents]
+    return [(exponent, theta) for exponent, theta in fits if theta is not None]
 
 
 def _fixed_coordinate(

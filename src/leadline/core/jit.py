@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -26,8 +25,10 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def is_warm() -> bool:
-    """Whether the largest kernel is in the on-disk cache, so that a first call will not have to compile it."""
+    """Whether the largest kernel is in the on-disk cache and up to date, so that a first call need not compile it."""
     from leadline.core.vcycle import _cycle
 
-    folder = Path(_cycle._cache.cache_path)
-    return any(folder.glob("vcycle._cycle-*.nbi"))
+    try:
+        return bool(_cycle._cache._cache_file._load_index())  # empty if its source has changed since
+    except (AttributeError, OSError):  # numba's own business; not knowing only costs a notice
+        return False

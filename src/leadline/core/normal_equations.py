@@ -26,17 +26,17 @@ def _bend(u, e):
 
 
 @compiled(fastmath=EXACT)
-def _predict(x, exponent, gain, offset, response, q):
+def _predict(x, exponent, gain, offset, rest, response, q):
     """phi(h) and log t of each pair; depths in units of the scale."""
-    rest = 1.0 - gain + exponent * offset
     for i in range(x.size):
         u = exponent * x[i]
         e = expm1(u)
         safe = 1.0 if u == 0.0 else u
         response[i] = x[i] * (1.0 if u == 0.0 else e / safe)
         w = gain * e + exponent * offset
-        # log(1 + w), and where 1 + w is small its two parts added directly, see Response.plan.
-        far = log(max(gain * (e + 1.0) + rest, 1e-300))
+        # log(1 + w), and where 1 + w is small its two parts added directly, see Response.plan. Not e + 1, which
+        # has lost the digits of a small power.
+        far = log(max(gain * exp(u) + rest, 1e-300))
         q[i] = (log1p(max(w, -0.5)) if w > -0.5 else far) * (1.0 / exponent)
 
 
@@ -81,23 +81,23 @@ def _accumulate(rows, size, sums):
 
 
 @compiled()
-def _chunk_equations(x, depth, exponent, gain, offset, sums):
+def _chunk_equations(x, depth, exponent, gain, offset, rest, sums):
     response, q = np.empty(x.size), np.empty(x.size)
     rows = np.empty((4, x.size))
     if abs(exponent) < TINY:
         _predict_log(x, gain, offset, response, q)
     else:
-        _predict(x, exponent, gain, offset, response, q)
+        _predict(x, exponent, gain, offset, rest, response, q)
     _differentiate(x, depth, response, q, exponent, gain, rows)
     _accumulate(rows, x.size, sums)
 
 
 @compiled()
-def normal_equations(x, depth, exponent, gain, offset, sums):
-    """Per chunk of pairs: r^2, J^T r, and the upper triangle of J^T J.
+def normal_equations(x, depth, exponent, gain, offset, rest, sums):
+    """Per chunk of pairs: r^2, J^T r, and the upper triangle of J^T J; `rest` is 1 - gain + exponent offset.
 
     On one thread: waking others would take longer than the few thousand pairs of a frame.
     """
     for chunk in range(sums.shape[0]):
         part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-        _chunk_equations(x[part], depth[part], exponent, gain, offset, sums[chunk])
+        _chunk_equations(x[part], depth[part], exponent, gain, offset, rest, sums[chunk])

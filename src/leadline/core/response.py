@@ -12,12 +12,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from leadline.core.calibration import DIFFERENCE, LOG, NEAR, SMALLEST, SUM, TINY, calibrate, contiguous
 from leadline.core.types import FloatArray, InputError
+
+Real = TypeVar("Real", float, NDArray[np.float64])
+
+# Rounding of log(gain) + exponent (log h - log centre): |log h| is below 710 and an ulp of that 1.1e-13.
+MARGIN = 1e-12
 
 
 def forward(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
@@ -33,8 +39,8 @@ def forward(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float
 def inverse(response: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
     """phi^-1(response), eq:inverse; NaN where 1 + exponent * response is not positive."""
     u = np.asarray(response, np.float64)
-    high, low = _one_plus_product(exponent, u)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        high, low = _one_plus_product(exponent, u)
         w = exponent * u
         # log(1 + w): log1p for small w; near w = -1 the product's own rounding error matters.
         logarithm = np.where(w > -0.5, np.log1p(np.maximum(w, -0.5)), np.log(high) + low / high)
@@ -75,8 +81,11 @@ def _exprel(u: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(u == 0.0, 1.0, np.expm1(safe) / safe)
 
 
-def _one_plus_product(a: float, b: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """1 + a b as an unevaluated sum high + low, without rounding error (Dekker's product, Knuth's sum)."""
+def _one_plus_product(a: float, b: Real) -> tuple[Real, Real]:
+    """1 + a b as an unevaluated sum high + low, without rounding error (Dekker's product, Knuth's sum).
+
+    |low| is at most half a unit in the last place of high, so that high alone has the sum's sign.
+    """
     split = 134217729.0  # 2^27 + 1
     a_high = split * a - (split * a - a)
     b_high = split * b - (split * b - b)
@@ -85,7 +94,15 @@ def _one_plus_product(a: float, b: NDArray[np.float64]) -> tuple[NDArray[np.floa
     error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     high = 1.0 + product
     back = high - 1.0
-    return high, ((1.0 - (high - back)) + (product - back)) + error
+    low = ((1.0 - (high - back)) + (product - back)) + error
+    total = high + low
+    return total, low - (total - high)
+
+
+def remainder(exponent: float, gain: float, offset: float) -> float:
+    """c = 1 - gain + exponent * offset, the constant part of g (see Response.plan), which may cancel."""
+    high, low = _one_plus_product(exponent, offset)
+    return (high - gain) + low
 
 
 @dataclass(frozen=True)
@@ -113,24 +130,31 @@ class Response:
     centred: tuple[float, float, float] | None = None  # (centre, a, b)
 
     def __post_init__(self) -> None:
-        if not (self.gain > 0 and self.scale > 0 and all(map(math.isfinite, (self.exponent, self.gain, self.offset)))):
+        numbers = (self.exponent, self.gain, self.offset, self.scale)
+        if not (self.gain > 0 and self.scale > 0 and all(map(math.isfinite, numbers))):
             raise InputError(f"Response: gain and scale must be positive and all finite, got {self}.")
         if self.centred is None:
             object.__setattr__(self, "centred", (self.scale, self.gain, self.offset))
 
     @classmethod
     def about(cls, centre: float, exponent: float, gain: float, offset: float, scale: float) -> Response:
-        """From the form about a centre: with rho = centre / scale, phi(h) = rho^exponent phi(h / centre) + phi(rho)."""
-        log_rho = math.log(centre / scale)
-        shift = float(forward(centre, exponent, scale))
+        """From the form about a centre: with rho = centre / scale, phi(h) = rho^exponent phi(h / centre) + phi(rho).
+
+        The paper's gain and offset leave the range of float64 if rho^exponent does, and then saturate; the
+        map does not need them.
+        """
+        log_rho = math.log(centre) - math.log(scale)
         paper_gain = math.exp(min(max(math.log(gain) - exponent * log_rho, -700.0), 700.0))
-        return cls(exponent, paper_gain, offset - paper_gain * shift, scale, (centre, gain, offset))
+        with np.errstate(over="ignore"):  # rho^-exponent phi(rho), which is phi(rho) at the opposite exponent
+            shift = log_rho * float(_exprel(np.array(-exponent * log_rho)))
+        paper_offset = min(max(offset - gain * shift, -1e300), 1e300)
+        return cls(exponent, paper_gain, paper_offset, scale, (centre, gain, offset))
 
     def __call__(self, prior: ArrayLike) -> FloatArray:
         h = np.asarray(prior)
         if h.dtype not in (np.float32, np.float64):
             h = h.astype(np.float64)
-        flat = np.atleast_2d(h)
+        flat = h.reshape(math.prod(h.shape[:-1]), *h.shape[-1:] or (1,))
         out = np.empty(flat.shape, h.dtype)
         usable = flat[(flat >= SMALLEST) & (flat < np.inf)]
         ends = (float(usable.min()), float(usable.max())) if usable.size else (1.0, 1.0)
@@ -142,12 +166,17 @@ class Response:
         centre, gain, _ = self.centred  # type: ignore[misc]
         h = np.asarray(prior, np.float64)
         t = np.asarray(self(h), np.float64)
-        return gain * np.exp(self.exponent * (np.log(h / centre) - np.log(t / self.scale)))
+        with np.errstate(invalid="ignore", divide="ignore"):  # where h is not positive, t is NaN
+            return gain * np.exp(self.exponent * (np.log(h / centre) - np.log(t / self.scale)))
 
     def feasible(self, lowest: float, highest: float) -> bool:
-        """Whether 1 + exponent (gain phi(h) + offset) > 0 for every h in [lowest, highest] (Appendix A)."""
+        """Whether 1 + exponent (gain phi(h) + offset) > 0 for every h in [lowest, highest] (Appendix A).
+
+        If so, the map is positive and finite all over that range: see `in_domain` for the margin this takes.
+        """
         centre, gain, offset = self.centred  # type: ignore[misc]
-        return in_domain(self.exponent, gain, offset, math.log(lowest / centre), math.log(highest / centre))
+        shift = math.log(centre)
+        return in_domain(self.exponent, gain, offset, math.log(lowest) - shift, math.log(highest) - shift)
 
     def to_dict(self) -> dict[str, float]:
         return {"exponent": self.exponent, "gain": self.gain, "offset": self.offset, "scale": self.scale}
@@ -162,21 +191,26 @@ class Response:
         """
         centre, gain, offset = self.centred  # type: ignore[misc]
         lam = self.exponent
-        x = [math.log(end / centre) for end in ends]
+        x = [math.log(end) - math.log(centre) for end in ends]
         if abs(lam) < TINY:
             return (LOG, 0.0, gain, offset, 0.0, math.log(centre), math.log(self.scale))
         if all(lam * end < 700 and -0.5 < gain * math.expm1(lam * end) + lam * offset < 1e3 for end in x):
             return (NEAR, lam, gain, offset, 0.0, math.log(centre), math.log(self.scale))
-        high, low = _one_plus_product(lam, np.array(offset))
-        rest = float(high) - gain + float(low)
+        rest = remainder(lam, gain, offset)
         way = SUM if rest >= 0 else DIFFERENCE
         size = math.log(abs(rest)) if rest else -math.inf
         return (way, lam, math.log(gain), 0.0, size, math.log(centre), math.log(self.scale))
 
 
 def in_domain(exponent: float, gain: float, offset: float, lowest: float, highest: float) -> bool:
-    """The same for log(h / centre) in [lowest, highest]. It is monotone, so that one end decides."""
+    """Whether g = gain e^(exponent x) + c stays positive for x = log(h / centre) in [lowest, highest].
+
+    It is monotone, so that one end decides. Its two parts are compared as `calibrate` compares them, and must
+    differ by more than the rounding of their logarithms: closer than that, the sign of g is noise, and a
+    pixel at the end of the range could fall outside.
+    """
+    if abs(exponent) < TINY:
+        return True
+    rest = remainder(exponent, gain, offset)
     end = lowest if exponent > 0 else highest
-    if exponent * end > 700:
-        return True  # the growing part of g outweighs everything
-    return gain * math.expm1(exponent * end) + exponent * offset > -1.0
+    return rest >= 0 or math.log(gain) + exponent * end - math.log(-rest) > MARGIN * (1.0 + abs(exponent))
