@@ -35,8 +35,8 @@ PARDISO = "PyPardiso, Cholesky"
 LONGEST = 10.0  # seconds: a solver that is expected to take longer is left out at that size
 BUDGET = 10.0  # seconds: a solver that has used them up is not repeated again
 UNLIMITED = 100_000  # iterations, in place of the paper's cap of 500
-# Largest difference from our solution, in units of the largest log residual. Two solutions of relative residual 1e-6
-# differ by a hundredth of this here; a wrong sign, weight or constraint shows as 1e-3 or more.
+# Largest difference from our solution, in units of the largest log residual. Right solutions of relative residual 1e-6
+# were seen to differ by up to 1e-5; a system without its smallest term, the one in A^2, by 1e-3.
 AGREEMENT = 1e-4
 # Solvers keep their threads spinning for up to 0.2 s after a call; the next one must not pay for that.
 PAUSE = 0.25
@@ -125,7 +125,7 @@ class System:
 
 def _ours(system: System, options: ReconstructionOptions) -> Outcome:
     with stopwatch() as seconds:
-        solution = reconstruction.solve(system.code, system.field.copy(), options)
+        solution = solve(system.code, system.field.copy(), options)
     return Outcome(solution.field.ravel()[system.free], seconds.get("set-up"), solution.iterations)
 
 
@@ -146,7 +146,7 @@ def _paper(system: System) -> Outcome:
     return _ours(system, replace(system.options, solver="jacobi", max_iterations=UNLIMITED))
 
 
-# --- the peers: each function imports its package and returns what solves -----------------------------------------------
+# --- the peers: each function imports its package and returns what solves ---------------------------------------------
 
 Solve = Callable[[Any, Vector, float], Outcome]
 
@@ -208,7 +208,7 @@ def _pardiso() -> Solve:
 
     def run(matrix: Any, rhs: Vector, tolerance: float) -> Outcome:
         start = perf_counter()
-        # Type 2, positive definite, wants the upper triangle: 3 times as fast here as the default, which is unsymmetric.
+        # Type 2, positive definite, wants the upper triangle: 3 times as fast here as the unsymmetric default.
         solver = pypardiso.PyPardisoSolver(mtype=2)
         upper = sparse.triu(matrix, format="csr")
         solver.factorize(upper)
@@ -244,8 +244,12 @@ def load_peers() -> tuple[dict[str, Solve], dict[str, str]]:
         try:
             peers[name] = load()
         except (ImportError, OSError) as error:  # OSError: its shared library is missing
-            missing[name] = f"cannot be imported ({error})"
+            missing[name] = f"cannot be imported ({_one_line(error)})"
     return peers, missing
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def compare(system: System, names: list[str], peers: dict[str, Solve], repeats: int) -> list[SolverTimes]:
@@ -271,7 +275,7 @@ def compare(system: System, names: list[str], peers: dict[str, Solve], repeats: 
             try:
                 outcome = run()
             except Exception as error:  # a stranger's failure is a row of the table, not the end of the run
-                verdicts[name] = SolverTimes(name, trouble=f"failed ({type(error).__name__}: {error})")
+                verdicts[name] = SolverTimes(name, trouble=f"failed ({type(error).__name__}: {_one_line(error)})")
                 continue
             runs[name].append(perf_counter() - start)
             if outcome.setup is not None:
@@ -291,10 +295,8 @@ def compare(system: System, names: list[str], peers: dict[str, Solve], repeats: 
     ]
 
 
-def _judge(
-    name: str, outcome: Outcome, ours: Vector, matrix: Any, rhs: Vector | None, tolerance: float
-) -> SolverTimes:
-    """The row without its times: the true residual and the distance from our solution, with trouble if either is off."""
+def _judge(name: str, outcome: Outcome, ours: Vector, matrix: Any, rhs: Vector | None, tolerance: float) -> SolverTimes:
+    """The row without its times: true residual and distance from our solution, and trouble if either is off."""
     difference = float(np.abs(outcome.x - ours).max() / np.abs(ours).max())
     residual = float("nan")
     if rhs is not None:
@@ -304,19 +306,19 @@ def _judge(
         trouble = f"disagrees by {difference:.1e} of the largest log residual"
     elif residual > 1.01 * tolerance:  # the last digits belong to the order of summation
         trouble = f"stopped at a residual of {residual:.1e}"
-    return SolverTimes(
-        name, iterations=outcome.iterations, residual=residual, difference=difference, trouble=trouble
-    )
+    return SolverTimes(name, iterations=outcome.iterations, residual=residual, difference=difference, trouble=trouble)
 
 
-def sweep(sizes: list[Size], peers: dict[str, Solve], repeats: int, say: Callable[[str], None]) -> dict[Size, list[SolverTimes]]:
+def sweep(
+    sizes: list[Size], peers: dict[str, Solve], repeats: int, say: Callable[[str], None]
+) -> dict[Size, list[SolverTimes]]:
     """Times of the outer case, the hardest, against size: each solver as far as it is expected to stay under 10 s."""
     names = [OURS, PAPER, *peers]
     results: dict[Size, list[SolverTimes]] = {}
     warm = System.of(sizes[0], "outer")
     compare(warm, names, peers, 1)  # compiles, loads libraries
     for size in sizes:
-        say(f"solvers at {size}, outer: {', '.join(names)}")
+        say(f"solvers at {size}, outer: {'; '.join(names)}")
         results[size] = compare(System.of(size, "outer"), names, peers, repeats)
         following = sizes[sizes.index(size) + 1 :][:1]
         if following:

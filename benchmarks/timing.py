@@ -79,7 +79,11 @@ def scene(size: Size, case: Case) -> tuple[NDArray[np.float32], NDArray[np.float
     """
     v, u = np.ogrid[0 : 1 : size.height * 1j, 0 : 1 : size.width * 1j]
     depth = np.minimum(5.0 + 0.5 * np.sin(4 * u) + 0.3 * v, 1.2 / np.maximum(v - 0.35, 0.01))
-    for left, top, right, bottom, near in ((0.1, 0.45, 0.3, 0.8, 2.1), (0.42, 0.3, 0.5, 0.7, 2.9), (0.6, 0.5, 0.9, 0.9, 1.6)):
+    for left, top, right, bottom, near in (
+        (0.1, 0.45, 0.3, 0.8, 2.1),
+        (0.42, 0.3, 0.5, 0.7, 2.9),
+        (0.6, 0.5, 0.9, 0.9, 1.6),
+    ):
         inside = (u > left) & (u < right) & (v > top) & (v < bottom)
         depth = np.where(inside, near + 0.4 * (u - left) - 0.2 * (v - top), depth)
     slow = 0.03 * np.cos(7 * u + 2 * v) * np.cos(3 * u - 6 * v)  # what no response can undo
@@ -103,14 +107,9 @@ class Triad:
     def __call__(self) -> float:
         """Seconds of one pass."""
         a, b, c = self._arrays
-        return clock(lambda: _triad(a, b, np.float32(0.5), c))
-
-
-def clock(function: Callable[[], object]) -> float:
-    """Seconds that one call takes."""
-    start = perf_counter()
-    function()
-    return perf_counter() - start
+        start = perf_counter()
+        _triad(a, b, np.float32(0.5), c)
+        return perf_counter() - start
 
 
 @contextmanager
@@ -177,6 +176,10 @@ def time_start_up(repeats: int) -> dict[str, Times]:
     }
     times = {}
     for name, line in commands.items():
-        runs = [clock(lambda line=line: subprocess.run(line, check=True, capture_output=True)) for _ in range(repeats + 1)]  # type: ignore[misc]
+        runs = []
+        for _ in range(repeats + 1):
+            start = perf_counter()
+            subprocess.run(line, check=True, capture_output=True)
+            runs.append(perf_counter() - start)
         times[name] = Times(tuple(runs[1:]))
     return times

@@ -26,7 +26,7 @@ Matrix = sp.csr_array
 # the second level crosses a block border too.
 SHAPES = [
     (1, 1), (1, 2), (2, 1), (2, 2), (1, 37), (41, 1), (3, 3), (5, 8), (16, 17), (31, 9), (32, 6), (33, 7), (34, 5),
-    (63, 4), (64, 3), (65, 5), (66, 2), (67, 4), (131, 3), (48, 50),
+    (63, 4), (64, 3), (65, 5), (66, 2), (67, 4), (131, 3), (37, 22),
 ]  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def interpolation(matrix: Matrix, shape: tuple[int, int]) -> Matrix:
     def ratio(rows: NDArray[np.float64], total: float) -> NDArray[np.float64]:
         return -rows / total if total > 0 else 0.0 * rows
 
-    P[1:-1:2, 1:-1:2].reshape(-1, number.size)[:] = np.eye(number.size)
+    P[1:-1:2, 1:-1:2] = np.eye(number.size).reshape(*coarse, -1)
     for i in range(0, shape[0], 2):
         for j in range(1, shape[1], 2):
             west, own, east = _around(S, shape, i, j).sum(axis=0)
@@ -159,6 +159,9 @@ class Level:
     shape: tuple[int, int]
     operator: Matrix
     transfer: Matrix | None  # to the next finer level
+    # Per pixel: how much larger the terms of its row are than its diagonal, before scaling. Some ten, but more for a
+    # pixel in a hole, which has only what little weight its surroundings give it, or in a part without anchors.
+    cancellation: NDArray[np.float64] | None = None
 
 
 def levels(role: Role, data: float, sizes: NDArray[np.int64]) -> list[Level]:
@@ -167,11 +170,14 @@ def levels(role: Role, data: float, sizes: NDArray[np.int64]) -> list[Level]:
     result = [Level((role.shape[0], role.shape[1]), S, None)]
     for rows, columns in sizes[1:]:
         P = interpolation(S, result[-1].shape)
+        terms = abs(P).T @ (abs(S) @ abs(P).sum(axis=1))
         S = sp.csr_array(P.T @ S @ P)
-        fine, root = root, np.sqrt(np.maximum(S.diagonal(), 0.0))
+        diagonal = S.diagonal()
+        fine, root = root, np.sqrt(diagonal)
         inverse = sp.diags_array(np.divide(1.0, root, out=np.zeros_like(root), where=root > 0))
-        scaled = (int(rows), int(columns)), inverse @ S @ inverse, sp.diags_array(fine) @ P @ inverse
-        result.append(Level(*scaled))
+        cancellation = np.divide(terms, diagonal, out=np.ones_like(root), where=root > 0).clip(1.0)
+        shape = int(rows), int(columns)
+        result.append(Level(shape, inverse @ S @ inverse, sp.diags_array(fine) @ P @ inverse, cancellation))
     return result
 
 

@@ -29,9 +29,14 @@ SUMS = 1e-12  # sums of float32 products in float64
 DATA, BENDING = 1e-3, 1e-3
 HEAVY = 3.0  # a weight at which a wrong bending term cannot hide
 
-every_case = pytest.mark.parametrize(
-    ("shape", "name"), [(s, n) for s in SHAPES for n in PATTERNS], ids=lambda v: "x".join(map(str, v)) if v is tuple else v
-)
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids="{0[0]}x{0[1]}".format)
+every_pattern = pytest.mark.parametrize("name", PATTERNS)
+
+
+@pytest.fixture
+def all_threads_afterwards():
+    yield
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
 
 
 def apply(p, code, data, bending, sign=1.0):
@@ -51,7 +56,8 @@ def random_field(role, dtype, *key):
     return pad(values, role.shape, dtype)
 
 
-@every_case
+@every_pattern
+@every_shape
 def test_encode(shape, name):
     role = pattern(name, shape)
     degree = laplacian(role).diagonal().astype(int)
@@ -60,7 +66,8 @@ def test_encode(shape, name):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@every_case
+@every_pattern
+@every_shape
 def test_operator_is_the_explicit_matrix(shape, name, dtype):
     role = pattern(name, shape)
     code = code_of(role)
@@ -125,7 +132,7 @@ def test_jacobi_divides_by_the_diagonal():
     np.testing.assert_allclose(diagonal[free], (DATA + degree + HEAVY * (degree**2 + degree))[free], rtol=SUMS)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@every_shape
 def test_advance(shape):
     rng = generator("advance", shape)
     x = pad(rng.normal(size=shape), shape, np.float64)
@@ -144,7 +151,7 @@ def test_advance(shape):
     np.testing.assert_array_equal(q, given[1])
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@every_shape
 def test_redirect(shape):
     rng = generator("redirect", shape)
     p, z = (pad(rng.normal(size=shape), shape) for _ in range(2))
@@ -157,7 +164,7 @@ def test_redirect(shape):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", SHAPES)
+@every_shape
 def test_restore(shape, dtype):
     rng = generator("restore", shape)
     t = rng.uniform(0.1, 100.0, shape).astype(np.float32)
@@ -174,7 +181,7 @@ def test_restore(shape, dtype):
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads to compare with one")
 @pytest.mark.parametrize("shape", [(1, 9), (131, 40), (200, 33)])
-def test_any_number_of_threads_gives_the_same_bits(shape):
+def test_any_number_of_threads_gives_the_same_bits(shape, all_threads_afterwards):
     role = pattern("holes", shape)
     code = code_of(role)
     results = []
@@ -187,8 +194,3 @@ def test_any_number_of_threads_gives_the_same_bits(shape):
         results.append((q, dots, squares, x, p))
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
-
-
-def test_roles_are_what_the_kernels_expect():
-    assert (INVALID, FREE) == (0, 1)
-    assert kernels.FREE == 8

@@ -38,7 +38,7 @@ def prior(scene):
 
 
 def test_every_name_resolves_to_a_callable():
-    assert list(METHODS) == ["raw", "gdisp", "gmetric", "glog", "response", "ours"]
+    assert list(METHODS) == ["raw", "gdisp", "gmetric", "glog", "knn", "lwlr", "poisson", "response", "ours"]
     assert all(callable(method(name)) for name in METHODS)
 
 

@@ -18,6 +18,8 @@ import click
 COMMANDS = {
     "complete": ("leadline.apps.complete:command", "Complete one image, or a folder of them."),
     "demo": ("leadline.apps.cli:demo", "A whole run on a scene that leadline renders itself."),
+    "datasets": ("leadline.apps.datasets:command", "Which data sets there are, and whether a tree is complete."),
+    "bench": ("leadline.apps.bench:command", "The paper's benchmark: run it, report it, compare runs."),
     "warm-up": ("leadline.apps.cli:warm_up", "Compile the kernels now rather than at the first frame."),
     "info": ("leadline.apps.cli:info", "Versions, threads and which extras are installed."),
 }

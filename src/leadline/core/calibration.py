@@ -12,6 +12,7 @@ from leadline.core.types import FloatArray
 # Below this magnitude exponent * anything underflows; the map is the logarithm's to all digits.
 TINY = 1e-150
 LOG, NEAR, SUM, DIFFERENCE = range(4)  # ways to evaluate the map, see Response.plan
+NEAR_LOSS = 100.0  # how much larger than 1 + w the terms of w may be where the map is taken from log1p(w)
 SMALLEST = float(np.finfo(np.float64).tiny)  # valid priors are normal, positive and finite
 # The same as bit patterns, lowest and infinity: for positive floats the order of the bits is that of the values,
 # and comparisons of integers vectorise where those of floats that may be NaN do not.

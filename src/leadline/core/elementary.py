@@ -2,7 +2,8 @@
 
 A call into libm keeps a loop scalar, and these four functions are most of the cost of calibrating an
 image. Written as straight arithmetic they run at memory speed on any instruction set, without a vector
-maths library. They hold for finite arguments; `log` for normal positive ones. NaN passes through.
+maths library. They hold for finite arguments; `log` for normal positive ones. NaN passes through,
+but not through `log`, which reads bits: its callers test for it.
 
 The reductions are the classical ones: x = k ln 2 + r with a two-part ln 2 (Cody and Waite), and
 log m = 2 artanh((m - 1) / (m + 1)) with m in [sqrt(1/2), sqrt(2)).

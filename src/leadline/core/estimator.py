@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.core.calibration import TINY
 from leadline.core.normal_equations import CHUNK, normal_equations
 from leadline.core.response import Response, exponent_slope, forward, in_domain, remainder
 from leadline.core.types import FitOptions, InputError, Status
@@ -22,6 +23,7 @@ Theta = NDArray[np.float64]  # (exponent, log gain, offset), about the prior's g
 
 SUBSET = 2048  # starts descend on at most this many pairs; only the best goes on with all of them
 START_TOLERANCE = 1e-6  # relative decrease of the cost at which a start's descent ends
+_GOLDEN = 0.6180339887498949
 # A prior or depth that varies by less than this (in log) is constant: its slope would be rounding error.
 SPREAD = 1e-9
 _UPPER_TRIANGLE = np.array([[4, 5, 6], [5, 7, 8], [6, 8, 9]])  # where J^T J lies among the sums
@@ -182,7 +184,13 @@ class _Problem:
 
     def subset(self) -> _Problem:
         step = -(-self.x.size // SUBSET)
-        return self if step == 1 else _Problem(self.x[::step].copy(), self.depth[::step].copy(), self.domain)
+        if step == 1:
+            return self
+        # One pair of every `step`, but not always the same one: pairs come row by row, often from a grid, and a
+        # regular stride would pick whole columns of it.
+        first = np.arange(0, self.x.size - step + 1, step)
+        chosen = first + (step * (np.arange(first.size) * _GOLDEN % 1.0)).astype(np.intp)
+        return _Problem(self.x[chosen], self.depth[chosen], self.domain)
 
 
 def _descend_all(
@@ -191,16 +199,18 @@ def _descend_all(
     coarse = problem.subset()
     tolerance = max(START_TOLERANCE, options.tolerance)
     descents: list[Descent] = []
-    ends: list[tuple[float, int, Theta]] = []
+    ends: list[tuple[float, Theta]] = []
     for start, theta in starts:
         theta, costs, iterations, stopped = _levenberg_marquardt(coarse, theta, options.max_iterations, tolerance)
         rmse = scale * math.sqrt(costs[-1] / coarse.x.size)
         descents.append(Descent(start, float(theta[0]), rmse, iterations, stopped))
-        ends.append((costs[-1], len(ends), theta))
-    _, best, theta = min(ends)
+        ends.append((start, theta))
+    # Compared on all pairs, and with the fixed coordinates themselves: a subset can mislead, and the result is
+    # never to be worse than a fixed coordinate.
+    start, theta = min(ends + starts, key=lambda candidate: problem(candidate[1])[0])
     theta, costs, iterations, stopped = _levenberg_marquardt(problem, theta, options.max_iterations, options.tolerance)
     history = tuple(scale * math.sqrt(cost / problem.x.size) for cost in costs)
-    descents.append(Descent(starts[best][0], float(theta[0]), history[-1], iterations, stopped))
+    descents.append(Descent(start, float(theta[0]), history[-1], iterations, stopped))
     status = FitStatus.ITERATION_LIMIT if stopped == "iteration limit" else FitStatus.CONVERGED
     return _finish(problem, theta, status, centre, scale, tuple(descents), history)
 
@@ -216,6 +226,7 @@ def _levenberg_marquardt(
     cost, gradient, matrix = problem(theta)
     damping, growth = 1e-3 * float(matrix.diagonal().max()), 2.0
     costs = [cost]
+    blocked = False  # whether the step tried last left the domain
     # Residuals at rounding level: relative to depths of order one.
     floor = problem.x.size * (8 * np.finfo(float).eps) ** 2
     for iteration in range(1, max_iterations + 1):
@@ -226,8 +237,9 @@ def _levenberg_marquardt(
         except np.linalg.LinAlgError:
             step = np.full(3, np.nan)
         if np.abs(step).max() < 1e-14 * (1.0 + np.abs(theta).max()):
-            return theta, costs, iteration, "small step"
+            return theta, costs, iteration, "edge of the domain" if blocked else "small step"
         new_cost, new_gradient, new_matrix = problem(theta + step)
+        blocked = not math.isfinite(new_cost)
         if new_cost < cost:
             expected = -float(step @ (2 * gradient + matrix @ step))
             quality = (cost - new_cost) / expected if expected > 0 else 0.0
@@ -243,7 +255,7 @@ def _levenberg_marquardt(
             damping *= growth
             growth *= 2.0
             if damping > 1e16 * float(matrix.diagonal().max()):
-                return theta, costs, iteration, "no decrease"
+                return theta, costs, iteration, "edge of the domain" if blocked else "no decrease"
     return theta, costs, max_iterations, "iteration limit"
 
 
@@ -259,8 +271,8 @@ def _fixed_coordinate(
 ) -> Theta | None:
     """Least squares in the coordinate itself, or None if it falls or cannot map the whole prior."""
     with np.errstate(over="ignore", invalid="ignore"):
-        u = x if exponent == 0 else np.expm1(exponent * x) / exponent
-        v = y if exponent == 0 else np.expm1(exponent * y) / exponent
+        u = x if abs(exponent) < TINY else np.expm1(exponent * x) / exponent
+        v = y if abs(exponent) < TINY else np.expm1(exponent * y) / exponent
         centred = u - u.mean()
         gain = _dot(centred, v) / _dot(centred, centred)
         offset = float(v.mean() - gain * u.mean())
@@ -284,8 +296,9 @@ def _distinct_pairs(x: NDArray[np.float64], y: NDArray[np.float64]) -> int:
 
 def _scale_only(problem: _Problem, status: FitStatus, centre: float, scale: float) -> Fit:
     """t = k h, the k of least squares in metres: gain one in log depth."""
-    h = np.exp(problem.x)
-    theta = np.array([0.0, 0.0, math.log(_dot(problem.depth, h) / _dot(h, h))])
+    largest = float(problem.x.max())
+    h = np.exp(problem.x - largest)  # at most one: neither the sum of squares nor its quotient overflows
+    theta = np.array([0.0, 0.0, math.log(_dot(problem.depth, h) / _dot(h, h)) - largest])
     return _finish(problem, theta, status, centre, scale)
 
 
@@ -304,29 +317,23 @@ def _finish(
     response = Response.about(centre, exponent, math.exp(log_gain), offset, scale)
     covariance = np.full((3, 3), np.nan)
     if status in (FitStatus.CONVERGED, FitStatus.ITERATION_LIMIT) and count > 3:
-        covariance = _paper_covariance(matrix, cost / (count - 3), exponent, response, centre)
+        covariance = _paper_covariance(matrix, cost / (count - 3), response)
     return Fit(response, status, scale * math.sqrt(cost / count), covariance, count, descents, history)
 
 
-def _paper_covariance(
-    matrix: NDArray[np.float64], variance: float, exponent: float, response: Response, centre: float
-) -> NDArray[np.float64]:
+def _paper_covariance(matrix: NDArray[np.float64], variance: float, response: Response) -> NDArray[np.float64]:
     """Carry the covariance from the form about the prior's mean to the paper's.
 
-    log gain = log a - exponent log rho and offset = b - gain phi(rho), rho = centre / scale.
+    log gain = log a - exponent log rho and offset = b - a phi(rho), with rho = centre / scale and phi at the
+    opposite exponent.
     """
+    exponent = response.exponent
+    centre, gain, _ = response.centred  # type: ignore[misc]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        shift = float(forward(centre, exponent, response.scale))
-        shift_slope = float(exponent_slope(centre, exponent, response.scale))
-        log_rho = math.log(centre / response.scale)
-        gain = response.gain
-        transform = np.array(
-            [
-                [1.0, 0.0, 0.0],
-                [-log_rho, 1.0, 0.0],
-                [gain * (shift * log_rho - shift_slope), -gain * shift, 1.0],
-            ]
-        )
+        shift = float(forward(centre, -exponent, response.scale))
+        shift_slope = float(exponent_slope(centre, -exponent, response.scale))
+        log_rho = math.log(centre) - math.log(response.scale)
+        transform = np.array([[1.0, 0.0, 0.0], [-log_rho, 1.0, 0.0], [gain * shift_slope, -gain * shift, 1.0]])
         root = np.sqrt(matrix.diagonal())
         try:  # scaled to a unit diagonal first: the three parameters differ by orders of magnitude
             inner = np.linalg.inv(matrix / np.outer(root, root)) / np.outer(root, root)

@@ -7,7 +7,7 @@ and not to the value. Sums are formed per row in float64 and per block of rows, 
 not depend on the number of threads.
 
 `code` describes a pixel in one byte: bits 0-2 its number of valid neighbours d_p, bit 3 set where it is
-free (valid and not measured). `reference.py` states every pass in plain NumPy.
+free (valid, with a neighbour, and not measured). `tests/operators.py` states every pass as a matrix.
 """
 
 from __future__ import annotations

@@ -33,6 +33,11 @@ EAST, SOUTH, MASS, SOUTH_EAST, SOUTH_WEST, ROOT = range(6)  # planes of a level 
 CENTRE, TOP_0, TOP_1, LEFT_0, LEFT_2, MID_0, MID_1, MID_2, MID_3 = range(9)  # planes of a transfer
 COARSEST = 16  # pixels of the level that is solved by a stored inverse
 BLOCK = 16  # coarse rows that one thread takes at a time
+# Levels of fewer pixels stay on one thread: waking the others takes as long, and far longer on a busy machine,
+# where a parallel loop waits for its slowest thread.
+SERIAL = 40_000
+CANCELLED = np.float32(1e-5)  # share of a diagonal in the sum of its terms, below which float32 leaves no two digits
+VANISHED = np.float32(1e-30)  # its inverse, times anything a level holds, is still a float32
 
 Planes = NDArray[np.float32]
 
@@ -216,13 +221,19 @@ def _assemble_row(above, here, coarse, i):
 
 @compiled(fastmath=STENCIL)
 def _root_row(coarse, i):
-    """D^1/2, the diagonal being all edges of a pixel and its mass."""
+    """D^1/2, the diagonal being all edges of a pixel and its mass; zero, i.e. no equation, if they cancel.
+
+    A coarse pixel at a hole gets what little weight its surroundings give it, the less the larger the data
+    weight. Scaled up to a unit diagonal it would be made of rounding errors.
+    """
     for j in range(1, coarse.shape[2] - 2):
-        diagonal = coarse[MASS, i, j]
-        diagonal += (coarse[EAST, i, j] + coarse[EAST, i, j - 1]) + (coarse[SOUTH, i, j] + coarse[SOUTH, i - 1, j])
-        diagonal += coarse[SOUTH_EAST, i, j] + coarse[SOUTH_EAST, i - 1, j - 1]
-        diagonal += coarse[SOUTH_WEST, i, j] + coarse[SOUTH_WEST, i - 1, j + 1]
-        coarse[ROOT, i, j] = np.sqrt(max(diagonal, np.float32(0)))
+        mass = coarse[MASS, i, j]
+        diagonal, size = mass, abs(mass)
+        for plane, down, right in ((EAST, 0, 1), (SOUTH, 1, 0), (SOUTH_EAST, 1, 1), (SOUTH_WEST, 1, -1)):
+            to, back = coarse[plane, i, j], coarse[plane, i - down, j - right]
+            diagonal += to + back
+            size += abs(to) + abs(back)
+        coarse[ROOT, i, j] = np.sqrt(diagonal) if diagonal > max(CANCELLED * size, VANISHED) else np.float32(0)
 
 
 @compiled(fastmath=STENCIL)
@@ -283,6 +294,12 @@ def _coarsen_block(phase, block, code, data, fine, transfer, coarse, operator):
 
 
 @compiled(parallel=True)
+def _coarsen_parallel(phase, count, code, data, fine, transfer, coarse, operator):
+    for block in prange(count):
+        _coarsen_block(phase, np.int64(block), code, data, fine, transfer, coarse, operator)
+
+
+@compiled()
 def _coarsen(code, data, fine, transfer, coarse, operator):
     """From the edges and masses of one level to the next, and the transfer between the two.
 
@@ -290,9 +307,13 @@ def _coarsen(code, data, fine, transfer, coarse, operator):
     on the borders of cells, weights in their middles, energies, diagonal, scaling. One parallel loop
     serves them all, because each such loop costs most of a second to compile.
     """
+    count = (transfer.shape[1] - 3) // BLOCK + 1
     for phase in range(1 if fine.shape[0] > 3 else 0, 6):
-        for block in prange((transfer.shape[1] - 3) // BLOCK + 1):
-            _coarsen_block(phase, np.int64(block), code, data, fine, transfer, coarse, operator)
+        if fine.shape[1] * fine.shape[2] < SERIAL:
+            for block in range(count):
+                _coarsen_block(phase, block, code, data, fine, transfer, coarse, operator)
+        else:
+            _coarsen_parallel(phase, count, code, data, fine, transfer, coarse, operator)
 
 
 def _inverse(operator: Planes) -> Planes:

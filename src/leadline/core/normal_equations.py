@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leadline.core.calibration import TINY
+from leadline.core.calibration import NEAR_LOSS, TINY
 from leadline.core.elementary import exp, expm1, log, log1p
 from leadline.core.jit import EXACT, SUM, compiled, inlined
 
@@ -34,10 +34,11 @@ def _predict(x, exponent, gain, offset, rest, response, q):
         safe = 1.0 if u == 0.0 else u
         response[i] = x[i] * (1.0 if u == 0.0 else e / safe)
         w = gain * e + exponent * offset
-        # log(1 + w), and where 1 + w is small its two parts added directly, see Response.plan. Not e + 1, which
-        # has lost the digits of a small power.
+        near = w > -0.5 and abs(gain * e) + abs(exponent * offset) < NEAR_LOSS * (1.0 + w)
+        # log(1 + w), and where that would cancel its two parts added directly, see Response.plan. Not e + 1,
+        # which has lost the digits of a small power.
         far = log(max(gain * exp(u) + rest, 1e-300))
-        q[i] = (log1p(max(w, -0.5)) if w > -0.5 else far) * (1.0 / exponent)
+        q[i] = (log1p(max(w, -0.5)) if near else far) * (1.0 / exponent)
 
 
 @compiled(fastmath=EXACT)

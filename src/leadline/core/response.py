@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.core.calibration import DIFFERENCE, LOG, NEAR, SMALLEST, SUM, TINY, calibrate, contiguous
+from leadline.core.calibration import DIFFERENCE, LOG, NEAR, NEAR_LOSS, SMALLEST, SUM, TINY, calibrate, contiguous
 from leadline.core.types import FloatArray, InputError
 
 Real = TypeVar("Real", float, NDArray[np.float64])
@@ -187,19 +187,25 @@ class Response:
         With x = log(h / centre) the map is t = scale g^(1/exponent), g = a e^(exponent x) + c,
         c = 1 - a + exponent b. Composing phi and its inverse forms 1 + (g - 1), which loses the digits of a
         small g; adding the two parts of g as logarithms loses those of g near 1. So: g - 1 through expm1
-        where it stays in (-1/2, 1000), logarithms otherwise.
+        where it stays in (-1/2, 1000) and its own two terms do not cancel, logarithms otherwise. The ends
+        decide for what lies between: both terms are monotone.
         """
         centre, gain, offset = self.centred  # type: ignore[misc]
         lam = self.exponent
         x = [math.log(end) - math.log(centre) for end in ends]
         if abs(lam) < TINY:
             return (LOG, 0.0, gain, offset, 0.0, math.log(centre), math.log(self.scale))
-        if all(lam * end < 700 and -0.5 < gain * math.expm1(lam * end) + lam * offset < 1e3 for end in x):
+        if all(lam * end < 700 and is_near(gain * math.expm1(lam * end), lam * offset) for end in x):
             return (NEAR, lam, gain, offset, 0.0, math.log(centre), math.log(self.scale))
         rest = remainder(lam, gain, offset)
         way = SUM if rest >= 0 else DIFFERENCE
         size = math.log(abs(rest)) if rest else -math.inf
         return (way, lam, math.log(gain), 0.0, size, math.log(centre), math.log(self.scale))
+
+
+def is_near(grown: float, shift: float) -> bool:
+    """Whether log1p(grown + shift) is good to all but two digits, see Response.plan."""
+    return -0.5 < grown + shift < 1e3 and abs(grown) + abs(shift) < NEAR_LOSS * (1.0 + grown + shift)
 
 
 def in_domain(exponent: float, gain: float, offset: float, lowest: float, highest: float) -> bool:

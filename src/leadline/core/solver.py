@@ -29,7 +29,7 @@ _RESTART_GAIN = 0.5
 
 class SolveStatus(Status):
     CONVERGED = "the residual is below the tolerance"
-    NOTHING_TO_SOLVE = "no measurement disagrees with the calibrated prior, which is the solution"
+    NOTHING_TO_SOLVE = "no measurement disagrees with the calibrated prior beside a pixel left to fill"
     ITERATION_LIMIT = "stopped at the iteration limit: raise max_iterations or the tolerance, or use solver='multigrid'"
     STAGNATED = "float32 work vectors allow no smaller residual: raise the tolerance"
     BROKE_DOWN = "the iteration met a non-finite number: look for extreme values in prior, measurements or weights"

@@ -23,6 +23,7 @@ from leadline.core.multigrid import (
     MID_1,
     MID_2,
     MID_3,
+    SERIAL,
     TOP_0,
     TOP_1,
     Hierarchy,
@@ -261,16 +262,31 @@ def _up_block(block, b, x, code, operator, data, transfer, coarse, out):
     return total
 
 
-@compiled(parallel=True)
-def _half(up, b, x, code, operator, data, transfer, coarse, out, dots):
-    """Half a level. One parallel loop serves both halves, as each costs most of a second to compile.
+@compiled()
+def _half_block(up, block, b, x, code, operator, data, transfer, coarse, out, dots):
+    """Half a level, one block of it.
 
     Down: x = M b, and the coarse right-hand side P^T (b - S x). Up: out = y + M (b - S y) with
-    y = x + P e, e the coarse solution, and per block of rows the sum of b out in `dots`.
+    y = x + P e, e the coarse solution, and the sum of b out over the block in `dots`.
     """
-    count = dots.size if up else (coarse.shape[1] - 3) // BLOCK + 1
+    if up:
+        dots[block] = _up_block(block, b, x, code, operator, data, transfer, coarse[2], out)
+    else:
+        _down_block(block, b, code, operator, data, transfer, x, coarse[0])
+
+
+@compiled(parallel=True)
+def _half_parallel(up, count, b, x, code, operator, data, transfer, coarse, out, dots):
+    # One parallel loop serves both halves, as each costs most of a second to compile.
     for block in prange(count):
-        if up:
-            dots[block] = _up_block(np.int64(block), b, x, code, operator, data, transfer, coarse[2], out)
-        else:
-            _down_block(np.int64(block), b, code, operator, data, transfer, x, coarse[0])
+        _half_block(up, np.int64(block), b, x, code, operator, data, transfer, coarse, out, dots)
+
+
+@compiled()
+def _half(up, b, x, code, operator, data, transfer, coarse, out, dots):
+    count = dots.size if up else (coarse.shape[1] - 3) // BLOCK + 1
+    if b.size < SERIAL:
+        for block in range(count):
+            _half_block(up, block, b, x, code, operator, data, transfer, coarse, out, dots)
+    else:
+        _half_parallel(up, count, b, x, code, operator, data, transfer, coarse, out, dots)

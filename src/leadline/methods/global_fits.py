@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FloatArray, InputError, Prior, as_map
+from leadline.core.types import CompletionOptions, FloatArray, InputError, Prior, as_map
 from leadline.methods import MethodResult
 
 if TYPE_CHECKING:
@@ -44,16 +44,16 @@ def glog(prior: Prior, sparse: FloatArray) -> MethodResult:
     return _fixed(prior, sparse, np.log, np.exp)
 
 
-def response(prior: Prior, sparse: FloatArray) -> MethodResult:
+def response(prior: Prior, sparse: FloatArray, *, options: CompletionOptions | None = None) -> MethodResult:
     """The adaptive response alone: `calibrated` of `leadline.complete`."""
-    completion, seconds = _complete(prior, sparse)
+    completion, seconds = _complete(prior, sparse, options)
     depth = np.asarray(completion.calibrated, np.float32)
     return MethodResult(depth, str(completion.fit.status), seconds, _response_parameters(completion))
 
 
-def ours(prior: Prior, sparse: FloatArray) -> MethodResult:
+def ours(prior: Prior, sparse: FloatArray, *, options: CompletionOptions | None = None) -> MethodResult:
     """The whole method: `depth` of `leadline.complete`."""
-    completion, seconds = _complete(prior, sparse)
+    completion, seconds = _complete(prior, sparse, options)
     status = f"{completion.fit.status}; {completion.reconstruction.status}"
     return MethodResult(np.asarray(completion.depth, np.float32), status, seconds, _response_parameters(completion))
 
@@ -102,12 +102,12 @@ def _measured(prior: Prior, sparse: FloatArray) -> NDArray[np.bool_]:
     return np.isfinite(sparse) & (sparse > 0)
 
 
-def _complete(prior: Prior, sparse: FloatArray) -> tuple[Completion, float]:
+def _complete(prior: Prior, sparse: FloatArray, options: CompletionOptions | None) -> tuple[Completion, float]:
     # Here and not above: it brings in numba, which a listing of the methods should not wait for.
     from leadline.core.pipeline import complete
 
     begun = time.perf_counter()
-    completion = complete(prior, sparse)
+    completion = complete(prior, sparse, options=options)
     return completion, time.perf_counter() - begun
 
 

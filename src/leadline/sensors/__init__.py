@@ -1,6 +1,6 @@
 """Files and sensors: depth maps, pictures, point clouds."""
 
-from leadline.sensors.clouds import write_ply
+from leadline.sensors.clouds import read_ply, write_ply
 from leadline.sensors.depth_files import (
     DEPTH_SUFFIXES,
     UNITS,
@@ -19,6 +19,7 @@ __all__ = [
     "atomic_write",
     "read_depth",
     "read_image",
+    "read_ply",
     "read_values",
     "write_depth",
     "write_ply",

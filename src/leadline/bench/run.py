@@ -1,0 +1,236 @@
+"""Does a unit: loads the scene once, gets its prior once, then every case and method, and returns the records.
+
+Whatever goes wrong on the way becomes the reason of failed records, and the rest goes on: a benchmark of a hundred
+thousand records must not end at a damaged file.
+"""
+
+from __future__ import annotations
+
+import platform
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from leadline.bench.patterns import Measured, measure
+from leadline.bench.plan import Task, Unit, canonical
+from leadline.bench.prior_cache import PriorCache, content_hash, without_copies
+from leadline.bench.protocol import Protocol
+from leadline.bench.records import Record
+from leadline.bench.sources import READY, open_dataset, open_method, open_prior
+from leadline.core.types import InputError, LeadlineError, Prior, Scene
+
+if TYPE_CHECKING:
+    from leadline.bench.scoring import Scorer
+    from leadline.datasets import Dataset
+    from leadline.methods import Method
+    from leadline.priors import PriorSource
+
+T = TypeVar("T")
+CACHE = "cache"  # in the run's folder
+COMPILED = ("ours", "response", "knn", "lwlr", "poisson")  # a first call of these compiles or loads kernels
+_LONGEST = 400  # characters of a reason
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    scene: Scene
+    scorer: Scorer
+    image_hash: str
+    reference_hash: str
+
+
+class Runner:
+    """Does the units of one protocol, one after the other, in one process.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    cache : path
+        Folder for the priors of networks.
+    threads : int, optional
+        For networks; default: their own choice. Compiled kernels follow ``numba.set_num_threads``.
+    """
+
+    def __init__(self, protocol: Protocol, cache: Path, threads: int | None = None) -> None:
+        self.protocol = protocol
+        self.cache = PriorCache(cache)
+        self.threads = threads
+        self._datasets: dict[str, Dataset] = {}
+        self._sources: dict[str, tuple[PriorSource, str]] = {}
+        self._methods: dict[str, Method] = {}
+        self._last: tuple[tuple[str, str], _Loaded] | None = None
+
+    def run(self, unit: Unit) -> list[Record]:
+        """The records of a unit's tasks, in their order."""
+        try:
+            loaded = self._load(unit.dataset, unit.image)
+            prior = self._prior(unit, loaded)
+        except Exception as error:  # a damaged file, a missing model, too little memory: the reason says which
+            return failed(unit, reason_of(error))
+        hashes = {
+            "image_hash": loaded.image_hash,
+            "reference_hash": loaded.reference_hash,
+            "prior_hash": content_hash(prior.values, *(() if prior.valid is None else (prior.valid,))),
+        }
+        records = []
+        cases: dict[str, Measured | str] = {}
+        for task in unit.tasks:
+            if task.case not in cases:  # tasks come case by case: one at a time is kept
+                cases = {task.case: self._measure(unit, task.case, loaded.scene)}
+            measured = cases[task.case]
+            if isinstance(measured, str):
+                found: dict[str, Any] = {"status": "failed", "reason": measured}
+            else:
+                found = self._score(task, prior, measured, loaded)
+            records.append(_record(unit, task, **hashes, **found))
+        return records
+
+    def _load(self, label: str, image: str) -> _Loaded:
+        from leadline.bench.scoring import Scorer
+
+        if self._last is None or self._last[0] != (label, image):
+            dataset = self._dataset(label)
+            self._last = None  # before the next one is read, so that there are never two
+            scene = dataset.load(image)
+            if scene.reference is None:
+                raise InputError(f"{image}: has no reference depth to score against.")
+            if scene.reference.shape != scene.image.shape[:2]:
+                raise InputError(
+                    f"{image}: the reference is of shape {scene.reference.shape}, "
+                    f"the image of {scene.image.shape[:2]}; they must be the same."
+                )
+            camera = scene.camera if _entry(self.protocol.datasets, label).normals else None
+            scorer = Scorer(scene.reference, camera)
+            loaded = _Loaded(scene, scorer, content_hash(scene.image), content_hash(scorer.reference))
+            self._last = (label, image), loaded
+        return self._last[1]
+
+    def _prior(self, unit: Unit, loaded: _Loaded) -> Prior:
+        if unit.prior not in self._sources:
+            entry = _entry(self.protocol.priors, unit.prior)
+            source = open_prior(entry, self.threads)
+            self._sources[unit.prior] = source, "" if entry.kind in READY else source.fingerprint()
+        source, fingerprint = self._sources[unit.prior]
+        key = content_hash(loaded.image_hash, fingerprint)
+        prior = self.cache.get(key) if fingerprint else None
+        if prior is None:
+            prior = source(loaded.scene.image, dataset=self._dataset(unit.dataset), name=unit.image)
+            if fingerprint:
+                self.cache.put(key, prior)
+        return without_copies(prior)
+
+    def _measure(self, unit: Unit, case: str, scene: Scene) -> Measured | str:
+        try:
+            return measure(scene, case, dataset=self._dataset(unit.dataset).name, stride=self.protocol.stride)
+        except Exception as error:
+            return reason_of(error)
+
+    def _score(self, task: Task, prior: Prior, measured: Measured, loaded: _Loaded) -> dict[str, Any]:
+        count = int(np.count_nonzero(np.isfinite(measured.sparse)))
+        try:
+            result = self._method(task.method)(prior, measured.sparse)
+            depth = loaded.scorer.depth(result.depth, measured.scored)
+            normals = loaded.scorer.normals(result.depth, measured.scored)
+        except Exception as error:
+            return {"status": "failed", "reason": reason_of(error), "measured": count}
+        reason = ""
+        if depth.failed:
+            bad = result.status.startswith("failed")
+            reason = result.status if bad else "there is no pixel to score with both a reference and a prediction."
+        return {
+            **asdict(depth),
+            "nmean": normals.mean_deg,
+            "nmed": normals.median_deg,
+            "normal_support": normals.support,
+            "measured": count,
+            "seconds": result.seconds,
+            "status": "failed" if reason else "ok",
+            "reason": reason,
+            "detail": result.status,
+            "parameters": canonical(result.parameters),
+        }
+
+    def _dataset(self, label: str) -> Dataset:
+        return _kept(self._datasets, label, lambda: open_dataset(_entry(self.protocol.datasets, label)))
+
+    def _method(self, label: str) -> Method:
+        return _kept(self._methods, label, lambda: open_method(_entry(self.protocol.methods, label)))
+
+
+def failed(unit: Unit, reason: str) -> list[Record]:
+    """A failed record for each task of a unit."""
+    return [_record(unit, task, status="failed", reason=reason) for task in unit.tasks]
+
+
+def reason_of(error: BaseException) -> str:
+    """One line that says what went wrong; for errors that are not leadline's own, also of what type and where."""
+    if isinstance(error, LeadlineError):
+        text = str(error)
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+        text = f"{type(error).__name__}: {error}{where}"
+    return " ".join(text.split())[:_LONGEST]
+
+
+def warm_up(protocol: Protocol) -> None:
+    """Compile, or load, the kernels that the protocol needs, so that no record's time contains it."""
+    from leadline.bench.scoring import Scorer
+    from leadline.core.types import Camera
+
+    ramp = np.linspace(1.0, 2.0, 96 * 80, dtype=np.float32).reshape(96, 80)
+    sparse = np.full_like(ramp, np.nan)
+    sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
+    sparse[3, 3] = 1.5  # something for the solver to spread
+    for name in {entry.name for entry in protocol.methods} & set(COMPILED):
+        open_method(next(entry for entry in protocol.methods if entry.name == name))(Prior(ramp), sparse)
+    scorer = Scorer(ramp, Camera(80, 96, 80.0, 80.0, 39.5, 47.5))
+    mask = np.isnan(sparse)
+    scorer.depth(ramp, mask)
+    scorer.normals(ramp, mask)
+
+
+def _record(unit: Unit, task: Task, **found: Any) -> Record:
+    return Record(
+        key=task.key,
+        dataset=unit.dataset,
+        image=unit.image,
+        case=task.case,
+        prior=unit.prior,
+        method=task.method,
+        options=task.options,
+        versions=versions(),
+        **found,
+    )
+
+
+@lru_cache(maxsize=1)
+def versions() -> str:
+    """What the numbers may depend on, as JSON."""
+    import numba
+
+    from leadline import __version__
+
+    found = {
+        "leadline": __version__,
+        "machine": platform.machine(),
+        "numba": numba.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    return canonical(found)
+
+
+def _entry(entries: tuple[Any, ...], label: str) -> Any:
+    return next(entry for entry in entries if entry.label == label)
+
+
+def _kept(opened: dict[str, T], label: str, open_now: Callable[[], T]) -> T:
+    if label not in opened:
+        opened[label] = open_now()
+    return opened[label]

@@ -1,0 +1,135 @@
+"""Opens what a protocol names: data sets, priors and methods, and the rendered ones that need no files."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.bench.plan import canonical
+from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry
+from leadline.core.types import CompletionOptions, FitOptions, InputError, Prior, PriorKind, ReconstructionOptions
+from leadline.datasets import Dataset, dataset
+from leadline.datasets.rendered import network_like_prior
+from leadline.datasets.rendered_set import NAME as RENDERED
+from leadline.datasets.rendered_set import RenderedSet
+from leadline.methods import Method, MethodResult, method
+from leadline.priors import PRIORS, PriorSource, prior_source
+
+READY = frozenset({"files", "scene", "none", RENDERED})
+"""Kinds of priors that are only read or made up: by an image's name, so keeping them by its content would be wrong."""
+
+
+class RenderedPrior:
+    """What a network might say about a rendered room: `network_like_prior` of its exact depth."""
+
+    name = RENDERED
+    quantity: PriorKind = "depth"
+    gauge = "unknown"
+
+    def fingerprint(self) -> str:
+        return RENDERED
+
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        """The prior of the room `name`.
+
+        Raises
+        ------
+        InputError
+            The image is not one of the rendered data set, whose exact depth this needs.
+        """
+        if not isinstance(dataset, RenderedSet) or name is None:
+            raise InputError("the prior 'rendered' is made from exact depth and only for the data set 'rendered'.")
+        reference = dataset.load(name).reference
+        if reference is None:
+            raise InputError(f"{name}: has no depth to make a prior from.")
+        return Prior(network_like_prior(reference, seed=dataset.seed(name)))
+
+
+def open_dataset(entry: DatasetEntry) -> Dataset:
+    """The data set of an entry.
+
+    Raises
+    ------
+    LeadlineError
+        There is no such data set or folder, or it does not take such an option.
+    """
+    if entry.name == RENDERED:
+        _check(RenderedSet, entry.options, f"The data set {RENDERED!r}")
+        return RenderedSet(**entry.options)
+    try:
+        return dataset(entry.name, entry.root, **entry.options)
+    except TypeError as error:
+        raise InputError(f"The data set {entry.label!r} cannot be opened with {entry.options}: {error}.") from error
+
+
+def open_prior(entry: PriorEntry, threads: int | None = None) -> PriorSource:
+    """The source of priors of an entry, told to use so many threads if it can be told."""
+    if entry.kind == RENDERED:
+        _check(RenderedPrior, entry.options, f"The prior {RENDERED!r}")
+        return RenderedPrior()
+    options = dict(entry.options)
+    if threads is not None and entry.kind in PRIORS and "threads" not in options:
+        module, _, attribute = PRIORS[entry.kind].partition(":")
+        if "threads" in inspect.signature(getattr(import_module(module), attribute)).parameters:
+            options["threads"] = threads
+    return prior_source(entry.source, **options)
+
+
+def identity(entry: PriorEntry, source: PriorSource) -> str:
+    """What a record's key knows of its prior: a model's content; where there is no model, the spec.
+
+    Files of predictions are not hashed, so that adding one does not make all others count as changed.
+    """
+    return canonical([entry.kind, entry.options]) if entry.kind in READY else source.fingerprint()
+
+
+def open_method(entry: MethodEntry) -> Method:
+    """The method of an entry with its options bound.
+
+    Options are keywords of the method's function. A function that takes ``options: CompletionOptions``, like `ours`,
+    is given the fields of these by their names, e.g. ``weight_data``.
+
+    Raises
+    ------
+    InputError
+        There is no such method, or it does not take such an option.
+    """
+    found: Callable[..., MethodResult] = method(entry.name)
+    if not entry.options:
+        return found
+    keywords = dict(inspect.signature(found).parameters)
+    if "options" in keywords and "options" not in entry.options:
+        return partial(found, options=_completion_options(entry))
+    _check(found, entry.options, f"The method {entry.label!r}", skip=2)
+    return partial(found, **entry.options)
+
+
+def _completion_options(entry: MethodEntry) -> CompletionOptions:
+    parts: dict[str, dict[str, Any]] = {"fit": {}, "reconstruction": {}}
+    homes = {"fit": FitOptions, "reconstruction": ReconstructionOptions}
+    known = {f"{home}.{item.name}" for home, kind in homes.items() for item in fields(kind)}
+    for name, value in entry.options.items():
+        homes_of = [full for full in sorted(known) if name in (full, full.partition(".")[2])]
+        if len(homes_of) != 1:
+            names = sorted(full.partition(".")[2] for full in known)
+            advice = f"write {' or '.join(homes_of)}" if homes_of else f"it takes {', '.join(sorted(set(names)))}"
+            raise InputError(f"The method {entry.label!r} takes no option {name!r}: {advice}.")
+        home, _, field = homes_of[0].partition(".")
+        parts[home][field] = value
+    return CompletionOptions(
+        fit=FitOptions(**parts["fit"]), reconstruction=ReconstructionOptions(**parts["reconstruction"])
+    )
+
+
+def _check(function: Callable[..., Any], options: dict[str, Any], what: str, skip: int = 0) -> None:
+    accepted = list(inspect.signature(function).parameters)[skip:]
+    unknown = sorted(options.keys() - set(accepted))
+    if unknown:
+        raise InputError(f"{what} takes no option {', '.join(unknown)}. It takes: {', '.join(accepted) or 'none'}.")

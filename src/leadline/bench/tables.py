@@ -1,0 +1,322 @@
+"""The paper's tables, from the distributions of a run or from the published numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from leadline.bench.results import MACRO, PERCENTILES, Results
+from leadline.core.types import InputError
+
+HEADS = {
+    "absrel": "AbsRel",
+    "mae": "MAE (m)",
+    "rmse": "RMSE (m)",
+    "delta1": "δ1",
+    "delta2": "δ2",
+    "delta3": "δ3",
+    "nmean": "NMean (°)",
+    "nmed": "NMed (°)",
+}
+DIGITS = {"nmean": 2, "nmed": 2}  # of the others four
+RAW, FIXED, RESPONSE, OURS = "Raw", ("GDisp", "GMetric", "GLog"), "Ours w/o Dirichlet", "Ours"
+PARTIAL = (RAW, *FIXED, RESPONSE, "KNN", "LWLR", "Poisson")  # what the main table leaves out
+CSV_METRICS = {
+    "table1_normal_mean": "nmean",
+    "table2_normal_median": "nmed",
+    "table3_depth_absrel": "absrel",
+    "table4_depth_mae": "mae",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: what stands above it, its own head, and how its numbers are written."""
+
+    group: str
+    head: str
+    metric: str = ""  # decides digits, and whether less is better; empty: a whole number
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that belong together, under a title of their own if there are several blocks."""
+
+    title: str
+    rows: tuple[Row, ...]
+    metric: str = ""  # of all of its numbers, where blocks differ and columns do not
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be shown in any form.
+
+    `best` says in which direction the best number of a metric is marked: among the columns of a row, among the
+    rows of a block, or not at all.
+    """
+
+    name: str
+    title: str
+    corner: str
+    columns: tuple[Column, ...]
+    blocks: tuple[Block, ...]
+    best: Literal["across", "down", ""] = ""
+
+    def marked(self) -> set[tuple[int, int, int]]:
+        """Block, row and column of the best numbers; deltas are best when large."""
+        found: set[tuple[int, int, int]] = set()
+        for b, block in enumerate(self.blocks):
+            metrics = [block.metric or column.metric for column in self.columns]
+            shown = [[_rank(v, metric) for v, metric in zip(row.values, metrics, strict=True)] for row in block.rows]
+            if self.best == "across":
+                for metric in set(metrics) - {""}:
+                    places = [c for c, own in enumerate(metrics) if own == metric]
+                    for r, values in enumerate(shown):
+                        found |= {(b, r, c) for c in _best([(c, values[c]) for c in places])}
+            elif self.best == "down":
+                for c, metric in enumerate(metrics):
+                    if metric:
+                        found |= {(b, r, c) for r in _best([(r, values[c]) for r, values in enumerate(shown)])}
+        return found
+
+
+def digits(metric: str) -> int:
+    """Decimals with which a metric is written."""
+    return DIGITS.get(metric, 4) if metric else 0
+
+
+def _rank(value: float, metric: str) -> float:
+    """What decides which is best: the number as it is written, so that equal ones are all marked."""
+    rounded = round(value, digits(metric))
+    return -rounded if metric.startswith("delta") else rounded
+
+
+def _best(candidates: list[tuple[int, float]]) -> list[int]:
+    usable = [(place, value) for place, value in candidates if not math.isnan(value)]
+    lowest = min((value for _, value in usable), default=math.nan)
+    return [place for place, value in usable if value == lowest] if len(usable) > 1 else []
+
+
+def main_table(results: Results, prior: str) -> Table | None:
+    """Complete methods: p50 AbsRel and NMed per subset, and Macro (tab:main)."""
+    methods = [name for name in _plain(results, prior) if name not in PARTIAL]
+    return _by_subset(results, prior, "main", "Complete methods, p50", methods, ("absrel", "nmed"))
+
+
+def baselines_table(results: Results, prior: str) -> Table | None:
+    """All methods: p50 AbsRel and NMean, subsets as columns (tab:app-F-1)."""
+    methods = _plain(results, prior)
+    if not methods:
+        return None
+    subsets = (*results.subsets, MACRO)
+    blocks = tuple(
+        Block(
+            HEADS[metric],
+            tuple(
+                Row(name, tuple(results.value(prior, name, subset, metric) for subset in subsets)) for name in methods
+            ),
+            metric,
+        )
+        for metric in ("absrel", "nmean")
+        if any(results.scored(prior, name, metric) for name in methods)
+    )
+    columns = tuple(Column("", subset) for subset in subsets)
+    return Table("baselines", f"All methods with the prior {prior}, p50", "method", columns, blocks, "down")
+
+
+def stages_table(results: Results, prior: str) -> Table | None:
+    """Response alone against the whole method: p50 AbsRel and MAE (tab:app-B-1)."""
+    methods = [name for name in (RESPONSE, OURS) if name in _plain(results, prior)]
+    if len(methods) < 2:
+        return None
+    return _by_subset(results, prior, "stages", "Stages, p50", methods, ("absrel", "mae"))
+
+
+def normals_mean_table(results: Results, prior: str) -> Table | None:
+    """p50 of the mean normal error (tab:app-C-1)."""
+    return _by_subset(results, prior, "normals-mean", "Mean normal error, p50", _plain(results, prior), ("nmean",))
+
+
+def normals_median_table(results: Results, prior: str) -> Table | None:
+    """p50 of the median normal error (tab:app-C-2)."""
+    return _by_subset(results, prior, "normals-median", "Median normal error, p50", _plain(results, prior), ("nmed",))
+
+
+def weights_table(results: Results, prior: str) -> Table | None:
+    """Macro p50 MAE and NMed of the variants that set a weight (tab:app-D-1)."""
+    varied = [
+        (options.get("weight_data", 1e-3), options.get("weight_laplacian", 1e-3), name)
+        for name, options in results.options.items()
+        if {"weight_data", "weight_laplacian"} & options.keys()
+    ]
+    if not varied:
+        return None
+    rows = tuple(
+        Row(
+            f"data {data:.0e}, laplacian {laplacian:.0e}",
+            tuple(results.value(prior, name, MACRO, metric) for metric in ("mae", "nmed")),
+        )
+        for data, laplacian, name in sorted(varied)
+    )
+    columns = (Column("", HEADS["mae"], "mae"), Column("", HEADS["nmed"], "nmed"))
+    return Table("weights", "Weights of the residual, Macro of p50", "weights", columns, (Block("", rows),), "down")
+
+
+def priors_table(results: Results, prior: str) -> Table | None:
+    """Raw, response and the whole method with each prior: p50 AbsRel and NMean (tab:app-E-1, E-2)."""
+    return _by_prior(results, "priors", "Across priors, p50", (RAW, RESPONSE, OURS))
+
+
+def fixed_table(results: Results, prior: str) -> Table | None:
+    """Adaptive against fixed coordinates with each prior: p50 AbsRel and NMean (tab:app-G-1, G-2)."""
+    if not set(FIXED) & set(results.methods):
+        return None
+    return _by_prior(results, "fixed", "Adaptive and fixed coordinates, p50", (*FIXED, RESPONSE, OURS))
+
+
+def percentiles_table(results: Results, prior: str) -> Table | None:
+    """Seven percentiles of AbsRel and NMed per subset and method (fig:percentiles)."""
+    methods = results.methods
+    columns = tuple(
+        Column(HEADS[metric], f"p{percentile}", metric) for metric in ("absrel", "nmed") for percentile in PERCENTILES
+    )
+    blocks = tuple(
+        Block(
+            subset,
+            tuple(
+                Row(
+                    name,
+                    tuple(
+                        results.value(prior, name, subset, metric, percentile)
+                        for metric in ("absrel", "nmed")
+                        for percentile in PERCENTILES
+                    ),
+                )
+                for name in methods
+            ),
+        )
+        for subset in results.subsets
+    )
+    complete = any(not math.isnan(value) for block in blocks for row in block.rows for value in row.values[:3])
+    return Table("percentiles", "Percentiles over images and cases", "method", columns, blocks) if complete else None
+
+
+def failures_table(results: Results, prior: str) -> Table | None:
+    """Records without a score, per metric, where there are any."""
+    metrics = ("absrel", "mae", "nmean", "nmed")
+    blocks = []
+    for name in results.priors:
+        rows = tuple(
+            Row(
+                f"{subset}: {method}",
+                (
+                    float(sum(f(name, method, subset, "absrel") for f in (results.count, results.failures))),
+                    *(float(results.failures(name, method, subset, metric)) for metric in metrics),
+                ),
+            )
+            for subset in results.subsets
+            for method in results.methods
+            if any(results.failures(name, method, subset, metric) for metric in metrics)
+        )
+        if rows:
+            blocks.append(Block(name if len(results.priors) > 1 else "", rows))
+    columns = (Column("", "records"), *(Column("no score", HEADS[metric]) for metric in metrics))
+    return Table("failures", "Records without a score", "subset: method", columns, tuple(blocks)) if blocks else None
+
+
+TABLES: dict[str, Callable[[Results, str], Table | None]] = {
+    "main": main_table,
+    "baselines": baselines_table,
+    "stages": stages_table,
+    "normals-mean": normals_mean_table,
+    "normals-median": normals_median_table,
+    "weights": weights_table,
+    "priors": priors_table,
+    "fixed": fixed_table,
+    "percentiles": percentiles_table,
+    "failures": failures_table,
+}
+
+
+def tables_of(results: Results, *, names: Sequence[str] = (), prior: str | None = None) -> list[Table]:
+    """The tables that the results have something for, or those asked for.
+
+    Parameters
+    ----------
+    results : Results
+    names : names, optional
+        Of `TABLES`; default: all but the percentiles, which are long.
+    prior : str, optional
+        For the tables about one prior; default: the first.
+
+    Raises
+    ------
+    InputError
+        There is no such table or prior.
+    """
+    if prior is not None and prior not in results.priors:
+        raise InputError(f"There is no prior {prior!r} in these results; there are {', '.join(results.priors)}.")
+    for name in names:
+        if name not in TABLES:
+            raise InputError(f"There is no table {name!r}; there are {', '.join(TABLES)}.")
+    chosen = names or [name for name in TABLES if name != "percentiles"]
+    one = prior or (results.priors[0] if results.priors else "")
+    return [table for name in chosen if (table := TABLES[name](results, one)) is not None]
+
+
+def _plain(results: Results, prior: str) -> list[str]:
+    """Methods with their default options that were run with this prior."""
+    ran = {name for source, name, _, _ in results.spreads if source == prior}
+    swept = {name for name, options in results.options.items() if {"weight_data", "weight_laplacian"} & options.keys()}
+    return [name for name in results.methods if name in ran and name not in swept]
+
+
+def _by_subset(
+    results: Results, prior: str, name: str, title: str, methods: Sequence[str], metrics: Sequence[str]
+) -> Table | None:
+    if not methods or not any(results.scored(prior, method, metrics[0]) for method in methods):
+        return None
+    columns = tuple(Column(method, HEADS[metric], metric) for method in methods for metric in metrics)
+    rows = tuple(
+        Row(
+            subset,
+            tuple(results.value(prior, method, subset, metric) for method in methods for metric in metrics),
+        )
+        for subset in results.subsets
+    )
+    macro = Row(MACRO, tuple(results.value(prior, m, MACRO, metric) for m in methods for metric in metrics))
+    blocks = (Block("", rows), Block("", (macro,)))
+    return Table(name, f"{title} (prior: {prior})", "subset", columns, blocks, "across")
+
+
+def _by_prior(results: Results, name: str, title: str, wanted: Sequence[str]) -> Table | None:
+    methods = [method for method in wanted if method in results.methods]
+    if not methods or (name == "priors" and len(results.priors) < 2):
+        return None
+    columns = tuple(Column(prior, HEADS[metric], metric) for prior in results.priors for metric in ("absrel", "nmean"))
+    blocks = tuple(
+        Block(
+            subset,
+            tuple(
+                Row(
+                    method,
+                    tuple(
+                        results.value(prior, method, subset, metric)
+                        for prior in results.priors
+                        for metric in ("absrel", "nmean")
+                    ),
+                )
+                for method in methods
+            ),
+        )
+        for subset in (*results.subsets, MACRO)
+    )
+    return Table(name, title, "method", columns, blocks, "down")

@@ -1,0 +1,102 @@
+"""DIODE's validation images: laser depth, indoors and outdoors, at 1024x768.
+
+    [val/]{indoors,outdoor}/scene_000xx/scan_00yyy/<id>.png
+                                                   <id>_depth.npy       (768, 1024, 1) float, metres
+                                                   <id>_depth_mask.npy  (768, 1024), 1 where valid
+
+The paper scores the 325 images in ``indoors``, without a cap on depth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from leadline.core.types import Camera, Scene
+from leadline.datasets import tree
+from leadline.sensors.depth_files import read_image, read_values
+
+DEVKIT_INTRINSICS = (886.81, 927.06, 511.5, 383.5)
+"""fx, fy, cx, cy of the 1024x768 images. The devkit's centre, 512 and 384, counts from the picture's corner."""
+
+_DEPTH, _MASK = "_depth", "_depth_mask"
+
+
+@dataclass(frozen=True)
+class Diode:
+    """One half of DIODE's validation split.
+
+    Parameters
+    ----------
+    root : Path
+        The folder with ``val``, or ``val`` itself.
+    part : {"indoors", "outdoor"}
+    intrinsics : (fx, fy, cx, cy), optional
+        In pixels, centres at integers. The default is what the devkit states. Walls and floors of some images
+        meet closer to a right angle with fx = fy = 1321.4: give that if normals matter to you. None: no camera,
+        and so no normals.
+    max_depth : float, optional
+        Metres beyond which the reference is left out.
+    """
+
+    root: Path
+    part: str
+    intrinsics: tuple[float, float, float, float] | None = DEVKIT_INTRINSICS
+    max_depth: float | None = None
+
+    def __post_init__(self) -> None:
+        tree.require_choice("part", self.part, ("indoors", "outdoor"))
+        tree.require_positive(max_depth=self.max_depth)
+        if self.intrinsics is not None:
+            Camera(1, 1, *self.intrinsics)  # refuses what is no camera now rather than at the first image
+
+    @property
+    def name(self) -> str:
+        return "diode-indoor" if self.part == "indoors" else "diode-outdoor"
+
+    @property
+    def folder(self) -> Path:
+        inner = self.root / "val" / self.part
+        return inner if inner.is_dir() else self.root / self.part
+
+    def names(self) -> list[str]:
+        names = set()
+        for scan in sorted(self.folder.glob("scene_*/scan_*")):
+            # An image without depth and depth without an image both count: `load` then says which file is missing.
+            stems = tree.listed(scan, (".png",)) | tree.listed(scan, (".npy",), _DEPTH)
+            names |= {f"{scan.parent.name}/{scan.name}/{stem}" for stem in stems}
+        return tree.found(names, self.root, f"[val/]{self.part}/scene_*/scan_*/*.png")
+
+    def files(self, name: str) -> list[Path]:
+        stem = self.folder / name
+        return [stem.with_name(stem.name + ending) for ending in (".png", f"{_DEPTH}.npy", f"{_MASK}.npy")]
+
+    def load(self, name: str) -> Scene:
+        picture, depth_file, mask_file = self.files(name)
+        image = read_image(picture)
+        depth, mask = read_values(depth_file), read_values(mask_file)
+        tree.require_shape(depth, image.shape, depth_file, picture)
+        tree.require_shape(mask, image.shape, mask_file, picture)
+        height, width = image.shape[:2]
+        camera = None if self.intrinsics is None else Camera(width, height, *self.intrinsics)
+        return Scene(name, image, tree.reference(depth, self.max_depth, mask > 0), camera)
+
+
+def indoor(
+    root: Path,
+    *,
+    intrinsics: tuple[float, float, float, float] | None = DEVKIT_INTRINSICS,
+    max_depth: float | None = None,
+) -> Diode:
+    """The indoor images; options as for `Diode`."""
+    return Diode(root, "indoors", intrinsics, max_depth)
+
+
+def outdoor(
+    root: Path,
+    *,
+    intrinsics: tuple[float, float, float, float] | None = DEVKIT_INTRINSICS,
+    max_depth: float | None = None,
+) -> Diode:
+    """The outdoor images; options as for `Diode`."""
+    return Diode(root, "outdoor", intrinsics, max_depth)

@@ -1,0 +1,311 @@
+"""What the references of a data set look like: how much of the images they cover, in how many pieces, how far.
+
+Coverage, holes and connectivity are measured per image, and their percentiles are taken over the images; depth is
+pooled over all valid pixels. Neighbours are the four next to a pixel, for valid regions and for holes alike: the paper
+does not say, and this is the common choice.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.core.jit import compiled
+from leadline.core.types import BoolArray, FileError, FloatArray, InputError, LeadlineError, as_map
+from leadline.datasets import Dataset
+from leadline.sensors.atomic import atomic_write
+
+PERCENTILES = (7, 16, 31, 50, 69, 84, 93)
+
+# Names of the paper's tables. Scenes of Tanks and Temples are subsets of their own.
+SUBSETS = {
+    "diode-indoor": "DIODE-in",
+    "diode-outdoor": "DIODE-out",
+    "eth3d": "ETH3D",
+    "ibims": "iBims",
+    "arkit": "ARKit",
+}
+
+_NEAREST, _FARTHEST = 1e-4, 1e5  # metres between which pooled depth is resolved
+_STEP = 1e-4  # of a bin in log depth
+_BINS = math.ceil(math.log(_FARTHEST / _NEAREST) / _STEP)
+
+
+@dataclass(frozen=True)
+class Support:
+    """Where one image has reference depth.
+
+    Parameters
+    ----------
+    pixels, valid : int
+        Of the image, and of those with depth.
+    holes : int
+        Pixels without depth from which no path leads over such pixels to the border.
+    largest : int
+        Pixels of the largest connected valid region.
+    """
+
+    pixels: int
+    valid: int
+    holes: int
+    largest: int
+
+    @property
+    def valid_fraction(self) -> float:
+        return self.valid / self.pixels
+
+    @property
+    def hole_fraction(self) -> float:
+        """Area of the interior holes as a share of the support with its holes filled; NaN without support."""
+        return self.holes / (self.valid + self.holes) if self.valid else math.nan
+
+    @property
+    def largest_component(self) -> float:
+        """Share of the valid pixels in the largest connected region; NaN without support."""
+        return self.largest / self.valid if self.valid else math.nan
+
+
+@dataclass(frozen=True)
+class GeometryRow:
+    """One row of ``reference_geometry.csv``: one percentile of one subset."""
+
+    percentile: int
+    subset: str
+    images: int
+    valid_pixels: int
+    valid_fraction: float
+    hole_fraction: float
+    largest_component: float
+    depth_m: float
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Statistics of a data set's references, and the images that could not be read, each with its reason."""
+
+    rows: tuple[GeometryRow, ...]
+    images: tuple[tuple[str, Support], ...]
+    failures: tuple[tuple[str, str], ...]
+
+
+class DepthHistogram:
+    """Percentiles of any number of depths in 1.7 MB: counts over bins of equal width in log depth.
+
+    A percentile is within a relative 5e-5, half a bin, of the one that `numpy.percentile` takes of all depths, as long
+    as those lie between 0.1 mm and 100 km; depths beyond count as those bounds.
+
+    Examples
+    --------
+    >>> pooled = DepthHistogram()
+    >>> pooled.add(np.array([[1.0, 2.0], [4.0, np.nan]]))
+    >>> pooled.count, round(pooled.percentile(50), 3)
+    (3, 2.0)
+    """
+
+    def __init__(self) -> None:
+        self._bins = np.zeros(_BINS, dtype=np.int64)
+
+    @property
+    def count(self) -> int:
+        return int(self._bins.sum())
+
+    def add(self, depth: FloatArray) -> None:
+        """Count the finite positive values of an array in metres."""
+        values = depth[np.isfinite(depth) & (depth > 0)].astype(np.float64)
+        index = np.floor(np.log(values / _NEAREST) / _STEP).astype(np.int64)
+        self._bins += np.bincount(np.clip(index, 0, _BINS - 1), minlength=_BINS)
+
+    def percentile(self, percentile: float) -> float:
+        """In metres, interpolated linearly between neighbouring depths; NaN if there are none."""
+        count = self.count
+        if not count:
+            return math.nan
+        rank = percentile / 100 * (count - 1)
+        below = math.floor(rank)
+        ends = np.cumsum(self._bins)
+        low, high = (_middle(int(np.searchsorted(ends, place, side="right"))) for place in (below, math.ceil(rank)))
+        return low + (rank - below) * (high - low)
+
+
+def _middle(index: int) -> float:
+    return _NEAREST * math.exp((index + 0.5) * _STEP)
+
+
+def support(reference: FloatArray) -> Support:
+    """Coverage, holes and connectivity of a reference.
+
+    Parameters
+    ----------
+    reference : (H, W) array
+        Metres; NaN, inf and values <= 0 are invalid.
+
+    Examples
+    --------
+    >>> ring = np.ones((5, 5))
+    >>> ring[2, 2] = np.nan
+    >>> support(ring)
+    Support(pixels=25, valid=24, holes=1, largest=24)
+    """
+    reference = as_map(reference, "reference")
+    with np.errstate(invalid="ignore"):
+        valid: BoolArray = np.isfinite(reference) & (reference > 0)
+    holes, largest = _regions(np.ascontiguousarray(valid), np.arange(valid.size, dtype=np.int64))
+    return Support(valid.size, int(valid.sum()), int(holes), int(largest))
+
+
+def reference_geometry(
+    dataset: Dataset, *, subset: str | None = None, progress: Callable[[int, int], None] | None = None
+) -> Geometry:
+    """Statistics of the references of all images, one subset after the other, in the paper's columns.
+
+    Images are read one at a time and only their counts are kept. An image without any valid pixel counts for the
+    coverage, and is left out of the percentiles of holes and connectivity, which it does not have.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    subset : str, optional
+        Name in the table. By default that of the paper, or what the data set's own ``subset(name)`` says.
+    progress : callable, optional
+        Called with the number of images read so far and in all.
+
+    Raises
+    ------
+    LeadlineError
+        There is nothing to list, or not one image could be read.
+    """
+    names = dataset.names()
+    depths: dict[str, DepthHistogram] = {}
+    supports: dict[str, list[Support]] = {}
+    images, failures = [], []
+    for index, name in enumerate(names):
+        try:
+            reference = dataset.load(name).reference
+            if reference is None:
+                raise InputError(f"{name}: has no reference depth.")
+            found = support(reference)
+        except LeadlineError as error:
+            failures.append((name, str(error)))
+        else:
+            where = subset or subset_of(dataset, name)
+            depths.setdefault(where, DepthHistogram()).add(reference)
+            supports.setdefault(where, []).append(found)
+            images.append((name, found))
+        if progress is not None:
+            progress(index + 1, len(names))
+    if not images:
+        raise FileError(f"The data set {dataset.name!r}: none of its {len(names)} images can be used. {failures[0][1]}")
+    rows = [_row(percentile, where, supports[where], depths[where]) for percentile in PERCENTILES for where in supports]
+    return Geometry(tuple(rows), tuple(images), tuple(failures))
+
+
+def subset_of(dataset: Dataset, name: str) -> str:
+    """The paper's name for the subset that an image is in."""
+    own: Callable[[str], str] | None = getattr(dataset, "subset", None)
+    return own(name) if own is not None else SUBSETS.get(dataset.name, dataset.name)
+
+
+def write_reference_geometry(geometry: Geometry, folder: Path) -> list[Path]:
+    """Write ``reference_geometry.csv``, as the paper's, and ``reference_geometry_images.csv``, a row per image.
+
+    Raises
+    ------
+    FileError
+        The folder does not exist or cannot be written to.
+    """
+    table = [["percentile", "subset", "images", "valid_pixels", *_MEASURED, "depth_m"]]
+    for row in geometry.rows:
+        shares = [_decimals(getattr(row, name), 4) for name in _MEASURED]
+        table.append([str(row.percentile), row.subset, str(row.images), str(row.valid_pixels), *shares])
+        table[-1].append(_decimals(row.depth_m, 3))
+    single = [["image", "pixels", "valid_pixels", *_MEASURED]]
+    for name, found in geometry.images:
+        shares = [repr(getattr(found, measure)) for measure in _MEASURED]
+        single.append([name, str(found.pixels), str(found.valid), *shares])
+    paths = [folder / "reference_geometry.csv", folder / "reference_geometry_images.csv"]
+    for path, lines in zip(paths, (table, single), strict=True):
+        write_csv(path, lines)
+    return paths
+
+
+def write_csv(path: Path, lines: list[list[str]]) -> None:
+    """Write rows of a table, whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows(lines)
+
+    atomic_write(path, write)
+
+
+_MEASURED = ("valid_fraction", "hole_fraction", "largest_component")
+
+
+def _row(percentile: int, subset: str, supports: list[Support], depth: DepthHistogram) -> GeometryRow:
+    measured = {}
+    for name in _MEASURED:
+        values = [value for value in (getattr(found, name) for found in supports) if not math.isnan(value)]
+        measured[name] = float(np.percentile(values, percentile)) if values else math.nan
+    valid = sum(found.valid for found in supports)
+    return GeometryRow(percentile, subset, len(supports), valid, **measured, depth_m=depth.percentile(percentile))
+
+
+def _decimals(value: float, places: int) -> str:
+    """As the paper's tables have it, without the zero before the point."""
+    return f"{value:.{places}f}".removeprefix("0")
+
+
+@compiled()
+def _regions(valid: Any, parent: Any) -> tuple[int, int]:
+    """Pixels in interior holes and in the largest valid region, by union-find over both kinds of pixels at once."""
+    height, width = valid.shape
+    for i in range(height):
+        for j in range(width):
+            here = i * width + j
+            if j > 0 and valid[i, j] == valid[i, j - 1]:
+                _join(parent, here, here - 1)
+            if i > 0 and valid[i, j] == valid[i - 1, j]:
+                _join(parent, here, here - width)
+    size = np.zeros(parent.size, np.int64)
+    outside = np.zeros(parent.size, np.bool_)
+    for i in range(height):
+        for j in range(width):
+            root = _root(parent, i * width + j)
+            size[root] += 1
+            if i == 0 or j == 0 or i == height - 1 or j == width - 1:
+                outside[root] = True
+    holes, largest = 0, 0
+    for i in range(height):
+        for j in range(width):
+            here = i * width + j
+            if parent[here] != here:
+                continue
+            if valid[i, j]:
+                largest = max(largest, size[here])
+            elif not outside[here]:
+                holes += size[here]
+    return holes, largest
+
+
+@compiled()
+def _root(parent: NDArray[np.int64], node: int) -> int:
+    while parent[node] != node:
+        parent[node] = parent[parent[node]]  # halves the path for the next time
+        node = parent[node]
+    return node
+
+
+@compiled()
+def _join(parent: NDArray[np.int64], one: int, other: int) -> None:
+    a, b = _root(parent, one), _root(parent, other)
+    if a < b:
+        parent[b] = a
+    elif b < a:
+        parent[a] = b

@@ -1,0 +1,128 @@
+"""Images and depth brought to a smaller size, or turned, together with their camera.
+
+Pixel centres are at integers. Pixel u of n covers the share [u/n, (u + 1)/n) of its axis at every size. A pixel's
+*footprint* are the pixels of the larger grid whose centres it covers. A picture is averaged over footprints. Depth
+never is: the mean of two surfaces lies on neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.core.types import Camera, InputError
+
+DepthRule = Literal["nearest", "nearest-valid"]
+DEPTH_RULES: tuple[DepthRule, ...] = ("nearest", "nearest-valid")
+
+
+def shrink_image(image: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.uint8]:
+    """`image` at `shape` (H, W): each pixel the mean of its footprint, rounded.
+
+    Pillow rounds in fixed point: exactly where both sizes are divided by 2 or 4, else off by less than a grey level.
+
+    Examples
+    --------
+    >>> shrink_image(np.array([[[0] * 3, [4] * 3]], np.uint8), (1, 1)).tolist()
+    [[[2, 2, 2]]]
+    """
+    from PIL import Image
+
+    if image.shape[:2] == shape:
+        return image
+    _refuse_growth(image.shape, shape)
+    picture = Image.fromarray(image)
+    if image.shape[0] % shape[0] == 0 and image.shape[1] % shape[1] == 0:
+        return np.array(picture.reduce((image.shape[1] // shape[1], image.shape[0] // shape[0])))
+    return np.array(picture.resize((shape[1], shape[0]), Image.Resampling.BOX))
+
+
+def shrink_depth(
+    depth: NDArray[np.floating[Any]], shape: tuple[int, int], rule: DepthRule
+) -> NDArray[np.floating[Any]]:
+    """`depth` at `shape` (H, W), each pixel one value of its footprint, or NaN.
+
+    Parameters
+    ----------
+    depth : (h, w) array
+        NaN, inf and values <= 0 are missing.
+    shape : (H, W)
+        At most as large in either direction.
+    rule : {"nearest", "nearest-valid"}
+        ``nearest`` takes the pixel whose centre is nearest, measured or not; halfway, the one on the right or
+        below: with a factor of 4 that is pixel 4u + 2. ``nearest-valid`` takes the measured pixel of the
+        footprint that is nearest to its centre, and of several equally near the one of least depth, since it
+        hides the others. Where scan points are sparser than the pixels of a large picture, only the latter keeps
+        them.
+
+    Examples
+    --------
+    >>> row = np.array([[1.0, 2.0, np.nan, 4.0]])
+    >>> shrink_depth(row, (1, 2), "nearest"), shrink_depth(row, (1, 2), "nearest-valid")
+    (array([[2., 4.]]), array([[1., 4.]]))
+    """
+    if depth.shape == shape:
+        return depth
+    _refuse_growth(depth.shape, shape)
+    if rule == "nearest":
+        nearest = [_targets(wanted, given) for wanted, given in zip(shape, depth.shape, strict=True)]
+        return depth[np.ix_(*nearest)]
+    (top, rows), (left, columns) = (_footprints(*sizes) for sizes in zip(shape, depth.shape, strict=True))
+    result = np.full(shape, np.nan, dtype=depth.dtype)
+    least = np.full(shape, np.inf)
+    for down in range(int(rows.max())):
+        for right in range(int(columns.max())):
+            row, column = np.minimum(top + down, depth.shape[0] - 1), np.minimum(left + right, depth.shape[1] - 1)
+            away = _offset(row, shape[0], depth.shape[0])[:, None] ** 2
+            away = away + _offset(column, shape[1], depth.shape[1])[None, :] ** 2
+            candidate = depth[np.ix_(row, column)]
+            with np.errstate(invalid="ignore"):
+                usable = np.isfinite(candidate) & (candidate > 0) & (down < rows)[:, None] & (right < columns)[None, :]
+                better = usable & ((away < least) | ((away == least) & (candidate < result)))
+            result[better], least[better] = candidate[better], away[better]
+    return result
+
+
+def turn(values: NDArray[Any], quarter_turns: int) -> NDArray[Any]:
+    """`values` (H, W, ...) turned counter-clockwise by so many quarter turns, in memory order."""
+    return np.ascontiguousarray(np.rot90(values, quarter_turns))
+
+
+def turn_camera(camera: Camera, quarter_turns: int) -> Camera:
+    """The camera of the picture after `turn`: its axes are turned with it, so that y still points down the columns.
+
+    Examples
+    --------
+    >>> turn_camera(Camera(4, 3, 9.0, 8.0, 1.0, 2.0), 1)
+    Camera(width=3, height=4, fx=8.0, fy=9.0, cx=2.0, cy=2.0)
+    """
+    for _ in range(quarter_turns % 4):
+        # A quarter turn counter-clockwise sends column u, row v to column v, row (width - 1 - u).
+        camera = Camera(camera.height, camera.width, camera.fy, camera.fx, camera.cy, camera.width - 1 - camera.cx)
+    return camera
+
+
+def _refuse_growth(given: tuple[int, ...], wanted: tuple[int, int]) -> None:
+    if wanted[0] > given[0] or wanted[1] > given[1]:
+        raise InputError(
+            f"`size` {wanted[1]}x{wanted[0]} is larger than the image's {given[1]}x{given[0]}; shrink only."
+        )
+
+
+def _targets(small: int, large: int) -> NDArray[np.int64]:
+    """For each of `small` pixels the one of `large` that covers its centre."""
+    return (2 * np.arange(small) + 1) * large // (2 * small)
+
+
+def _footprints(small: int, large: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First pixel and number of pixels in each footprint, in whole numbers so that borders fall alike everywhere."""
+    edges = -((small - 2 * np.arange(small + 1) * large) // (2 * small))  # ceil(u N/n - 1/2)
+    return edges[:-1], np.diff(edges)
+
+
+def _offset(index: NDArray[np.int64], small: int, large: int) -> NDArray[np.float64]:
+    """Distance of each pixel's centre from that of the footprint it stands for, in large pixels."""
+    target = np.arange(small)
+    return ((2 * index + 1) * small - (2 * target + 1) * large) / (2 * small)
