@@ -56,7 +56,7 @@ $(BASE): $(MADE) pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV): $(MADE) pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --editable '.[files,onnx,colmap,dev,docs]'
+	$(BIN)/pip install --quiet --editable '.[files,onnx,colmap,ray,dev,docs]'
 	@touch $@ $(BASE)
 
 $(BENCH): $(MADE) pyproject.toml constraints.txt

@@ -57,6 +57,18 @@ def pattern(name: str, shape: tuple[int, int]) -> Role:
     return PATTERNS[name](shape, generator(name, shape))
 
 
+def bent_scene(
+    shape: tuple[int, int], share: float = 0.06, seed: int = 0
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
+    """Relative prior, sparse measurements (m, zero elsewhere) and the depth they come from."""
+    rng = generator(shape, seed)
+    y, x = np.indices(shape) / max(shape)
+    depth = 1.5 + x + 2 * y + 0.2 * np.sin(9 * x) + 0.4 * (x > 0.5)
+    prior = depth**1.4 * np.exp(0.03 * np.cos(7 * x + 5 * y)) / 3
+    sparse = np.where(rng.random(shape) < share, depth, 0.0)
+    return prior.astype(np.float32), sparse.astype(np.float32), depth
+
+
 def code_of(role: Role) -> NDArray[np.uint8]:
     """The padded bytes that the kernels read, written by `encode`."""
     padded = np.pad(role, 1)
@@ -222,8 +234,8 @@ def _stored_transfer(weights: NDArray[np.float64], shape: tuple[int, int]) -> Ma
     for plane, ((di, dj), (ei, ej)) in zip(weights, layout, strict=True):
         for i, j in np.argwhere(plane):
             fine, coarse = (2 * (i - 1) + di, 2 * (j - 1) + dj), (i - 1 + ei, j - 1 + ej)
-            assert fine[0] < shape[0] and fine[1] < shape[1], "a weight for a pixel outside of the image"
-            assert coarse[0] < rows and coarse[1] < columns, "a weight of a pixel outside of the grid"
+            inside = fine[0] < shape[0] and fine[1] < shape[1] and coarse[0] < rows and coarse[1] < columns
+            assert inside, f"a weight between {fine} and {coarse}, one of which does not exist"
             P[fine[0] * shape[1] + fine[1], coarse[0] * columns + coarse[1]] = plane[i, j]
     return sp.csr_array(P)
 

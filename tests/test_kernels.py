@@ -5,9 +5,14 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import connected_components
+
+from leadline.core import kernels
+from leadline.core.solver import Jacobi
 from operators import (
     FREE,
     INVALID,
+    MEASURED,
     PATTERNS,
     SHAPES,
     code_of,
@@ -19,9 +24,6 @@ from operators import (
     pattern,
     system,
 )
-
-from leadline.core import kernels
-from leadline.core.solver import Jacobi
 
 FLOAT32 = 4e-7  # a dozen roundings of float32 (6e-8 each), relative to the largest number in play
 FLOAT64_IN = 1e-7  # float64 arithmetic, but the result is stored as float32
@@ -63,6 +65,21 @@ def test_encode(shape, name):
     degree = laplacian(role).diagonal().astype(int)
     expected = pad(degree + 8 * free_pixels(role), shape, np.uint8)
     np.testing.assert_array_equal(code_of(role), expected)
+
+
+@every_pattern
+@every_shape
+def test_fix_unobserved(shape, name):
+    for thin in (False, True):  # a maze of thin walls, and whatever the pattern makes
+        role = pattern(name, shape)
+        if thin:
+            role[generator("walls", name, shape).random(shape) < 0.4] = INVALID
+        _, label = connected_components(laplacian(role))
+        reached = np.isin(label, label[role.ravel() == MEASURED]).reshape(shape)
+        expected = np.where((role == FREE) & ~reached, MEASURED, role)
+        padded = np.pad(role, 1)
+        kernels.fix_unobserved(padded)
+        np.testing.assert_array_equal(padded, np.pad(expected, 1))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -5,10 +5,22 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
-from operators import PATTERNS, SHAPES, code_of, free_pixels, generator, levels, pad, pattern, screened, stored_levels, v_cycle
 
 from leadline.core.multigrid import COARSEST, build
 from leadline.core.vcycle import VCycle
+from operators import (
+    PATTERNS,
+    SHAPES,
+    code_of,
+    free_pixels,
+    generator,
+    levels,
+    pad,
+    pattern,
+    screened,
+    stored_levels,
+    v_cycle,
+)
 
 SCALED = 5e-7  # float32 rounding over up to seven levels, times what cancels
 CYCLE = 1e-4  # without anchors the coarsest level is definite only by the data weight: 6e-8 of rounding over 1e-3
@@ -86,12 +98,10 @@ def test_cycle_is_the_explicit_one(shape, name, data):
 
 
 @pytest.mark.parametrize("shape", [(13, 18), (1, 60), (35, 5), (2, 2)], ids=str)
-@every_pattern
+@pytest.mark.parametrize("name", ["open", "one anchor", "anchors", "holes", "stripes"])
 def test_cycle_is_symmetric_positive_definite_and_contracts(shape, name):
     role = pattern(name, shape)
     free = free_pixels(role)
-    if not free.any():
-        pytest.skip("no equation to precondition")
     B = dense_cycle(role, DATA)[np.ix_(free, free)]
     np.testing.assert_allclose(B, B.T, rtol=0, atol=SYMMETRY * np.abs(B).max())
     assert np.linalg.eigvalsh((B + B.T) / 2).min() > 0

@@ -1,26 +1,21 @@
-"""The residual solve: against a direct solver, its laws, its iteration budgets, and how it says that it failed."""
+"""The residual solve: against a direct solver, its laws, and how it says that it failed."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from operators import FREE, INVALID, MEASURED, code_of, free_pixels, generator, laplacian, pattern, system
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import spsolve
 
-from leadline.bench.observations import observe
 from leadline.core.reconstruction import reconstruct
 from leadline.core.solver import SolveStatus, solve
 from leadline.core.types import CompletionOptions, ReconstructionOptions
+from operators import FREE, INVALID, MEASURED, code_of, free_pixels, generator, laplacian, pattern, system
 
-DIRECT = 1e-5  # of the largest residual, at the default tolerance of 1e-6
+DIRECT = 1e-5  # of the largest residual, at the paper's weights and the default tolerance of 1e-6
+OTHER_DIRECT = 1e-4  # other weights make the system worse conditioned, and the same residual a larger error
 TIGHT = ReconstructionOptions(tolerance=1e-11)
 TIGHT_DIRECT = 1e-8
-PROMISE = 14  # iterations, in the documentation
-BUDGET = 8  # measured: 5 to 7 for every size and pattern below
-ROUGH_BUDGET = 200  # validity masks that no coarse grid can follow
-# Jacobi at 640x480 (measured 79, 405, 449); the paper's cap of 500 has to suffice.
-JACOBI = {"distributed": (60, 120), "central": (300, 500), "outer": (300, 500)}
 
 SHAPES = [(1, 1), (1, 40), (33, 1), (2, 2), (3, 5), (31, 33), (40, 57), (65, 34)]
 SOLVED = ["anchors", "holes", "stripes", "one anchor"]
@@ -72,8 +67,7 @@ def test_solution_is_the_direct_one(shape, name, options):
     assert result.converged
     assert result.residual <= options.tolerance
     expected = direct(role, t, where, measured, options)
-    # With hardly any data weight the smallest eigenvalue is that of the few anchors alone.
-    tolerance = 10 * DIRECT if options.weight_data < 1e-3 else DIRECT
+    tolerance = DIRECT if options is WEIGHTS["paper"] else OTHER_DIRECT
     atol = tolerance * np.abs(expected).max(initial=1e-12)
     np.testing.assert_allclose(residual_field(depth, t), expected, rtol=0, atol=atol)
 
@@ -146,19 +140,24 @@ def test_every_pixel_measured_leaves_nothing_to_solve():
 
 
 @solvers
-def test_component_without_a_measurement_keeps_the_calibrated_map(solver):
+@pytest.mark.parametrize("data", [1e-3, 1e-9])
+@pytest.mark.parametrize("wall", [slice(29, 30), slice(30, 31), slice(26, 37)], ids=str)
+def test_component_without_a_measurement_keeps_the_calibrated_map(wall, data, solver):
+    """Bit for bit, behind a wall of one pixel too, and with a data weight too small to hold it in place."""
     role = pattern("holes", (60, 60))
-    role[25:35] = INVALID  # two halves, and measurements in the upper one only
-    role[35:][role[35:] == MEASURED] = FREE
+    role[wall] = INVALID  # measurements above it only
+    role[wall.start :][role[wall.start :] == MEASURED] = FREE
     role[5:8, 5:8] = INVALID
     role[6, 6] = FREE  # a valid pixel without neighbours
     t, where, measured = problem(role, "components")
-    depth, result = reconstruct(t, where, measured, ReconstructionOptions(solver=solver))
+    options = ReconstructionOptions(solver=solver, weight_data=data, max_iterations=1000)
+    depth, result = reconstruct(t, where, measured.astype(np.float32), options)
     assert result.converged
     _, label = connected_components(laplacian(role))
     observed = np.isin(label, label[where]).reshape(role.shape)
-    np.testing.assert_array_equal(depth[~observed], t[~observed])
     assert not observed[6, 6]
+    assert not observed[wall.stop :].any()
+    np.testing.assert_array_equal(depth[~observed], t[~observed])
     moved = observed & (role == FREE)
     assert (depth[moved] != t[moved]).mean() > 0.9
 
@@ -172,7 +171,8 @@ def test_lone_measured_pixel_touches_nothing():
     depth, _ = reconstruct(t, where, measured, TIGHT)
     expected = direct(role, t, where, measured, TIGHT)
     atol = TIGHT_DIRECT * np.abs(expected[free_pixels(role)]).max()
-    np.testing.assert_allclose(residual_field(depth, t)[free_pixels(role)], expected[free_pixels(role)], rtol=0, atol=atol)
+    error = (residual_field(depth, t) - expected)[free_pixels(role)]
+    np.testing.assert_allclose(error, 0.0, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("turn", [np.flipud, np.fliplr, np.transpose, np.rot90], ids=lambda f: f.__name__)
@@ -208,7 +208,9 @@ def test_only_the_ratio_of_the_weights_counts():
     once, _ = reconstruct(t, where, measured, ReconstructionOptions())
     paper = CompletionOptions.paper().reconstruction
     eight = ReconstructionOptions(
-        weight_gradient=8 * paper.weight_gradient, weight_data=8 * paper.weight_data, weight_laplacian=8 * paper.weight_laplacian
+        weight_gradient=8 * paper.weight_gradient,
+        weight_data=8 * paper.weight_data,
+        weight_laplacian=8 * paper.weight_laplacian,
     )
     np.testing.assert_array_equal(reconstruct(t, where, measured, eight)[0], once)
 
@@ -223,71 +225,6 @@ def test_membrane_stays_between_its_measurements(name):
     r = residual_field(depth, t)
     assert r.max() <= max(given.max(), 0.0) + 1e-9
     assert r.min() >= min(given.min(), 0.0) - 1e-9
-
-
-# --- budgets -------------------------------------------------------------------------------------------------------
-
-
-def smooth_scene(shape):
-    """Depth (m) with a step in it, and a calibrated map that is wrong by a bend and a wave."""
-    y, x = np.indices(shape) / np.array(shape)[:, None, None]
-    depth = 2 + x + 2 * y + 0.3 * np.sin(9 * x) * np.cos(7 * y)
-    depth[(x - 0.6) ** 2 + (y - 0.4) ** 2 < 0.02] *= 0.6
-    return depth.astype(np.float32), (depth**0.8 * np.exp(0.15 * np.sin(5 * x + 3 * y))).astype(np.float32)
-
-
-def measure(depth, name):
-    """Flat indices and depths of one pattern of measurements."""
-    if name in ("distributed", "central", "outer"):
-        sparse = observe(depth, name).sparse
-        where = np.flatnonzero(np.isfinite(sparse))
-        return where, sparse.flat[where]
-    rng = generator(name, depth.shape)
-    if name == "500 points":
-        where = np.sort(rng.choice(depth.size, 500, replace=False))
-    else:  # 16 lines of a LiDAR, a return at every third pixel
-        lines = (np.linspace(0.25, 0.95, 16) * depth.shape[0]).astype(int)
-        where = (lines[:, None] * depth.shape[1] + np.arange(0, depth.shape[1], 3)).ravel()
-    return where, depth.flat[where] * np.exp(rng.normal(0, 0.01, where.size)).astype(np.float32)
-
-
-@pytest.mark.parametrize("name", ["distributed", "central", "outer", "500 points", "16 lines"])
-@pytest.mark.parametrize("shape", [(480, 640), (1024, 1024), (1080, 1920)], ids="{0[1]}x{0[0]}".format)
-def test_iterations_stay_within_budget(shape, name):
-    depth, t = smooth_scene(shape)
-    _, result = reconstruct(t, *measure(depth, name), ReconstructionOptions())
-    assert result.status is SolveStatus.CONVERGED
-    assert 2 <= result.iterations <= BUDGET < PROMISE
-
-
-@pytest.mark.parametrize("name", JACOBI)
-def test_jacobi_needs_the_papers_iterations_and_agrees(name):
-    depth, t = smooth_scene((480, 640))
-    points = measure(depth, name)
-    slow, result = reconstruct(t, *points, ReconstructionOptions(solver="jacobi"))
-    assert result.status is SolveStatus.CONVERGED
-    assert JACOBI[name][0] <= result.iterations <= JACOBI[name][1]
-    fast, _ = reconstruct(t, *points, ReconstructionOptions())
-    np.testing.assert_allclose(fast, slow, rtol=1e-4)  # both stop at 1e-6, far from a measurement on different sides
-
-
-@pytest.mark.parametrize("holes", ["random", "rows", "grid", "chessboard"])
-def test_rough_masks_still_converge(holes):
-    depth, t = smooth_scene((300, 401))
-    rows, columns = np.indices(t.shape)
-    t[
-        {
-            "random": generator("rough").random(t.shape) < 0.3,
-            "rows": (rows % 3 == 1) & (columns % 50 > 0),
-            "grid": (rows % 2 == 1) & (columns % 2 == 1),
-            "chessboard": ((rows // 5 + columns // 5) % 2 == 1) & (columns % 5 > 0),
-        }[holes]
-    ] = np.nan
-    where, measured = measure(depth, "500 points")
-    there = np.isfinite(t.flat[where])
-    options = ReconstructionOptions(max_iterations=ROUGH_BUDGET)
-    _, result = reconstruct(t, where[there], measured[there], options)
-    assert result.status is SolveStatus.CONVERGED
 
 
 # --- how it fails --------------------------------------------------------------------------------------------------
@@ -327,8 +264,8 @@ def test_tolerance_out_of_reach_is_said_and_loses_nothing(tolerance, solver):
 @solvers
 @pytest.mark.parametrize(
     "weights",
-    [(1.0, 1e300, 0.0), (1.0, 1e300, 1e-3), (1e-300, 1e-3, 1e-3), (1.0, 1e38, 0.0), (1.0, 3e38, 1e-3), (1.0, 1e-3, 1e38),
-     (1.0, 5e-324, 0.0), (1e300, 1e-300, 0.0), (1e-20, 1e-20, 1e20), (1.0, 1e-3, 1e300)],
+    [(1.0, 1e300, 0.0), (1.0, 1e300, 1e-3), (1e-300, 1e-3, 1e-3), (1.0, 1e38, 0.0), (1.0, 3e38, 1e-3),
+     (1.0, 1e-3, 1e38), (1.0, 5e-324, 0.0), (1e300, 1e-300, 0.0), (1e-20, 1e-20, 1e20), (1.0, 1e-3, 1e300)],
     ids=str,
 )  # fmt: skip
 def test_absurd_weights_give_a_status_and_a_map(weights, solver):

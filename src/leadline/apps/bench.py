@@ -62,9 +62,7 @@ Examples:
     show_default=True,
     help="Where the work is done.",
 )
-@click.option(
-    "--workers", type=click.IntRange(1), help="How many at a time. Default: one per core."
-)
+@click.option("--workers", type=click.IntRange(1), help="How many at a time. Default: one per core.")
 @click.option("--address", help="Of a Ray cluster. Default: a new one on this machine.")
 @click.option("--retry", is_flag=True, help="Do failed records again.")
 def run(
@@ -133,7 +131,9 @@ def status(folder: Path) -> None:
         timed = f"{seconds / (done - bad):.3f}" if done > bad else "--"
         table.add_row(dataset, method, str(planned), str(done), str(bad), timed)
     _console().print(table)
-    planned, done, bad = (sum(column) for column in zip(*(row[2:5] for row in rows), strict=True)) if rows else (0, 0, 0)
+    planned, done, bad = (
+        (sum(column) for column in zip(*(row[2:5] for row in rows), strict=True)) if rows else (0, 0, 0)
+    )
     click.echo(f"{done} of {planned} records, {bad} failed.")
     if bad:
         _say_reasons(folder)
@@ -269,22 +269,22 @@ class _Meter:
             console=console,
             speed_estimate_period=300.0,  # units differ; the rate of the last minutes is what the rest will take
         )
-        self._task = self._bar.add_task("planning", total=None, rate="", failed="")
+        self._task = self._bar.add_task("records", total=None, rate="", failed="")
         self._begun: float | None = None
 
     def __enter__(self) -> _Meter:
-        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def show(self, progress: Progress) -> None:
-        self._begun = self._begun or time.perf_counter()
+        if self._begun is None:  # not before the plan is made, which may end in an error of one line
+            self._begun = time.perf_counter()
+            self._bar.start()
         passed = time.perf_counter() - self._begun
         self._bar.update(
             self._task,
-            description="records",
             total=progress.planned,
             completed=progress.done,
             rate=f"{progress.fresh / passed:.1f}/s" if progress.fresh else "",

@@ -95,9 +95,8 @@ def conduct(
             store.forget_failed()
         left = remaining(units, store.keys())
         counts = store.counts()
-        progress = Progress(
-            sum(row[2] for row in counts), sum(row[3] for row in counts), sum(row[4] for row in counts), 0
-        )
+        planned, done, bad = (sum(column) for column in zip(*(row[2:5] for row in counts), strict=True))
+        progress = Progress(planned, done, bad, 0)
         report(progress)
         for records in _execute(protocol, left, folder / CACHE, executor, workers, address) if left else ():
             store.add(records)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 
@@ -32,9 +32,14 @@ _AHEAD = 2  # units per worker that are handed out: none waits for the parent, a
 def serial(protocol: Protocol, units: Sequence[Unit], cache: Path) -> Iterator[list[Record]]:
     """One unit after the other, in this process, with all of its threads."""
     warm_up(protocol)
-    runner = Runner(protocol, cache)
-    for unit in units:
-        yield runner.run(unit)
+    import numba
+
+    # Loaders may have compiled kernels too, and the simplest of numba's thread pools breaks if two threads use it.
+    ahead = numba.threading_layer() != "workqueue"
+    with closing(Runner(protocol, cache)) as runner:
+        for place, unit in enumerate(units):
+            following = units[place + 1] if ahead and place + 1 < len(units) else None
+            yield runner.run(unit, following)
 
 
 def processes(

@@ -43,11 +43,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.bench.observations import CASES, observe
+from leadline.bench.observations import CASES, central_rectangle, observe
 from leadline.core.types import BoolArray, FloatArray, InputError, Scene
 
 Map = NDArray[np.float32]
 AZIMUTH_STEP = 0.2  # degrees: that of a rotating LiDAR at 10 Hz
+APART = 4  # pixels between corners, along either axis
 
 
 class Step(NamedTuple):
@@ -96,14 +97,13 @@ def parse(pattern: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def measure(scene: Scene, pattern: str, *, dataset: str, stride: float = 7.5) -> Measured:
-    """The measurements of a scene under a pattern, and the pixels on which they are scored.
+class Sensor:
+    """Takes the measurements of one scene under one pattern after the other.
 
     Parameters
     ----------
     scene : Scene
         With a reference; ``lidar`` needs its camera too.
-    pattern : str
     dataset : str
         Name of the data set, a part of the seed.
     stride : float
@@ -112,34 +112,52 @@ def measure(scene: Scene, pattern: str, *, dataset: str, stride: float = 7.5) ->
     Raises
     ------
     InputError
-        The pattern is unknown, or the scene lacks what it needs.
+        The scene has no reference.
 
     Examples
     --------
     >>> scene = Scene("a", np.zeros((60, 80, 3), np.uint8), np.full((60, 80), 2.0, np.float32))
-    >>> measured = measure(scene, "random:100+holes:0.5", dataset="mine")
+    >>> measured = Sensor(scene, dataset="mine").measure("random:100+holes:0.5")
     >>> 20 < int(np.isfinite(measured.sparse).sum()) < 80
     True
     """
-    source, *faults = parse(pattern)
-    if scene.reference is None:
-        raise InputError(f"{scene.name}: has no reference depth to take measurements from.")
-    if source.name in CASES and not faults:
-        observed = observe(scene.reference, source.name, stride=stride)
-        return Measured(observed.sparse, observed.scored)
-    valid = np.isfinite(scene.reference) & (scene.reference > 0)
-    rng = np.random.default_rng(_seed(dataset, scene.name, pattern))
-    region = valid
-    if source.name in CASES:
-        observed = observe(scene.reference, source.name, stride=stride)
-        sparse = observed.sparse.copy()
-        region = valid if source.name == "distributed" else observed.scored
-    else:
-        chosen = _PICK[source.name](scene, valid, source.numbers, rng)
-        sparse = np.where(chosen, scene.reference, np.nan).astype(np.float32)
-    for fault in faults:
-        sparse = _SPOIL[fault.name](sparse, fault.numbers, rng)
-    return Measured(sparse, region & ~np.isfinite(sparse))
+
+    def __init__(self, scene: Scene, *, dataset: str, stride: float = 7.5) -> None:
+        if scene.reference is None:
+            raise InputError(f"{scene.name}: has no reference depth: nothing to measure, nothing to score against.")
+        self.scene, self.dataset = scene, dataset
+        self.reference = scene.reference
+        self._valid = np.isfinite(scene.reference) & (scene.reference > 0)
+        self._grid = observe(scene.reference, "distributed", stride=stride).sparse
+
+    def measure(self, pattern: str) -> Measured:
+        """The measurements, and the pixels on which they are scored.
+
+        Raises
+        ------
+        InputError
+            The pattern is unknown, or the scene lacks what it needs.
+        """
+        source, *faults = parse(pattern)
+        rng = np.random.default_rng(_seed(self.dataset, self.scene.name, pattern))
+        region = self._valid
+        if source.name in CASES:
+            sparse, region = self._case(source.name)
+        else:
+            chosen = _PICK[source.name](self.scene, self._valid, source.numbers, rng)
+            sparse = np.where(chosen, self.reference, np.nan).astype(np.float32)
+        for fault in faults:
+            sparse = _SPOIL[fault.name](sparse, fault.numbers, rng)
+        return Measured(sparse, region & np.isnan(sparse))
+
+    def _case(self, case: str) -> tuple[Map, BoolArray]:
+        """`observe`, whose cases share their cell means: those are formed once."""
+        if case == "distributed":
+            return self._grid, self._valid
+        inside = np.zeros(self._valid.shape, dtype=bool)
+        inside[central_rectangle(*self._valid.shape)] = True
+        removed = inside if case == "central" else ~inside
+        return np.where(removed, np.float32(np.nan), self._grid), self._valid & removed
 
 
 def _seed(*parts: str) -> int:
@@ -188,21 +206,22 @@ def _lidar(scene: Scene, valid: BoolArray, numbers: tuple[float, ...], rng: np.r
 
 
 def _corners(scene: Scene, valid: BoolArray, numbers: tuple[float, ...], rng: np.random.Generator) -> BoolArray:
-    """Largest smaller eigenvalue of the structure tensor, at most one per cell of a grid."""
-    count = int(numbers[0])
+    """Largest smaller eigenvalue of the structure tensor, and the largest of all pixels around."""
     grey = scene.image.astype(np.float32).mean(axis=2)
     down, across = np.gradient(grey) if min(grey.shape) > 1 else (np.zeros_like(grey), np.zeros_like(grey))
     xx, xy, yy = (_box(values) for values in (across * across, across * down, down * down))
-    strength = 0.5 * (xx + yy) - np.sqrt(0.25 * (xx - yy) ** 2 + xy * xy)
-    strength = np.where(valid, strength, -1.0)
-    height, width = valid.shape
-    side = max(2, math.floor(math.sqrt(height * width / (3 * count))))
-    cell = (np.arange(height)[:, None] // side) * (width // side + 1) + np.arange(width) // side
-    order = np.argsort(-strength, axis=None, kind="stable")
-    order = order[strength.flat[order] > 0]
-    _, first = np.unique(cell.flat[order], return_index=True)
+    strength = np.where(valid, 0.5 * (xx + yy) - np.sqrt(0.25 * (xx - yy) ** 2 + xy * xy), -1.0)
+    # Ranks have no ties, so that of a plateau one pixel is left.
+    order = np.argsort(strength, axis=None, kind="stable")
+    rank = np.empty(strength.shape, np.int64)
+    rank.flat[order] = np.arange(strength.size)
+    largest: NDArray[np.int64] = rank
+    for axis in (0, 1):
+        pad = [(APART, APART) if axis == own else (0, 0) for own in (0, 1)]
+        largest = np.lib.stride_tricks.sliding_window_view(np.pad(largest, pad), 2 * APART + 1, axis=axis).max(axis=-1)
     chosen = np.zeros(valid.shape, dtype=bool)
-    chosen.flat[order[np.sort(first)[:count]]] = True
+    strongest = order[::-1][((largest == rank) & (strength > 0)).flat[order[::-1]]]
+    chosen.flat[strongest[: int(numbers[0])]] = True
     return chosen
 
 

@@ -23,7 +23,7 @@ def content_hash(*parts: NDArray[Any] | str) -> str:
     >>> content_hash(np.zeros(3)) == content_hash(np.zeros((3, 1)))
     False
     """
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, str):
             digest.update(f"text {len(part)} {part}".encode())
@@ -31,7 +31,7 @@ def content_hash(*parts: NDArray[Any] | str) -> str:
             array = np.ascontiguousarray(part)
             digest.update(f"{array.dtype.str} {np.shape(part)}".encode())
             digest.update(array.data if array.size else b"")
-    return digest.hexdigest()
+    return digest.hexdigest()[:32]
 
 
 class PriorCache:

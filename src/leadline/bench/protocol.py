@@ -213,6 +213,7 @@ def _parse(text: str) -> Protocol:
     return Protocol(**{**content, "cases": tuple(cases)})
 
 
+_PATHS = ("files", "onnx")  # sources whose argument is a path in any case
 _KINDS: dict[str, tuple[type, str]] = {"options": (dict, "a table"), "normals": (bool, "true or false")}
 Entry = TypeVar("Entry", DatasetEntry, PriorEntry, MethodEntry)
 
@@ -245,9 +246,9 @@ def _prior(spec: str) -> PriorEntry:
     label, equals, source = spec.partition("=")
     if not equals or ":" in label or "/" in label:  # then the equals sign belongs to a path
         label, source = spec, spec
-    kind, colon, argument = source.partition(":")
+    kind, _, argument = source.partition(":")
     # Typed by hand, so relative to the working folder.
-    here = colon and argument and Path(argument).exists()
+    here = argument and (kind in _PATHS or Path(argument).exists())
     return PriorEntry(f"{kind}:{Path(argument).resolve()}" if here else source, label)
 
 
@@ -266,11 +267,11 @@ def _choose(protocol: Protocol, only: list[str], roots: Mapping[str, str]) -> Pr
 
 
 def _absolute(protocol: Protocol, base: Path) -> Protocol:
-    """Roots under `base`, and arguments of priors that exist there."""
+    """Roots under `base`, and so the files and folders of priors."""
     priors = []
     for entry in protocol.priors:
-        kind, colon, argument = entry.source.partition(":")
-        there = colon and argument and (base / argument).exists()
+        kind, _, argument = entry.source.partition(":")
+        there = argument and (kind in _PATHS or (base / argument).exists())
         priors.append(replace(entry, source=f"{kind}:{base / argument}") if there else entry)
     datasets = (
         entry if entry.name == "rendered" else replace(entry, root=str(base / entry.root))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ ATTEMPTS = 5  # at one unit whose worker or node is lost, before it counts as th
 LOST = f"the worker or its node was lost {ATTEMPTS} times at this image."
 _AHEAD = 2  # units per slot of the cluster that are handed out
 
+_log = logging.getLogger(__name__)
 _runners: dict[tuple[str, str], Runner] = {}
 
 
@@ -91,9 +93,10 @@ def _drain(ray: Any, protocol: Protocol, waiting: deque[Unit], cache: Path, thre
             unit = flying.pop(reference)
             try:
                 yield ray.get(reference)
-            except losses:
+            except losses as error:
                 name = (unit.dataset, unit.image, unit.prior)
                 attempts[name] = attempts.get(name, 0) + 1
+                _log.warning("lost %s at attempt %d: %s", " ".join(name), attempts[name], type(error).__name__)
                 if attempts[name] < ATTEMPTS:
                     waiting.append(unit)
                 else:

@@ -123,13 +123,16 @@ class RecordStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield self._connection
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise FileError(f"{self.path}: cannot be written ({error}).") from error
 
     def set_plan(self, units: Sequence[Unit], **facts: str) -> None:
         """What is to be done now, in place of an earlier plan; records of an earlier one stay in the file."""
@@ -176,12 +179,12 @@ class RecordStore:
         query = f"SELECT {names} FROM plan p JOIN records r ON r.key = p.key ORDER BY p.place"
         hints = get_type_hints(Record)
         numbers = {name for name in COLUMNS if hints[name] is float}
-        return [
-            Record(
-                **{name: _number(value) if name in numbers else value for name, value in zip(COLUMNS, row, strict=True)}
-            )
-            for row in self._connection.execute(query)
-        ]
+        found = []
+        for row in self._connection.execute(query):
+            values: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
+            values.update((name, _number(values[name])) for name in numbers)
+            found.append(Record(**values))
+        return found
 
     def labels(self, column: str) -> list[str]:
         """The plan's data sets, cases, priors or methods, in the plan's order."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from leadline.bench.patterns import Measured, measure
+from leadline.bench.patterns import Measured, Sensor
 from leadline.bench.plan import Task, Unit, canonical
 from leadline.bench.prior_cache import PriorCache, content_hash, without_copies
 from leadline.bench.protocol import Protocol
@@ -37,11 +38,18 @@ _LONGEST = 400  # characters of a reason
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _Read:
+    """A scene and what follows from it without a compiled kernel, which must not run in two threads at a time."""
+
     scene: Scene
-    scorer: Scorer
+    sensor: Sensor
     image_hash: str
     reference_hash: str
+
+
+@dataclass(frozen=True)
+class _Loaded(_Read):
+    scorer: Scorer
 
 
 class Runner:
@@ -64,11 +72,25 @@ class Runner:
         self._sources: dict[str, tuple[PriorSource, str]] = {}
         self._methods: dict[str, Method] = {}
         self._last: tuple[tuple[str, str], _Loaded] | None = None
+        self._coming: tuple[tuple[str, str], Future[_Read]] | None = None
+        self._reader: ThreadPoolExecutor | None = None
 
-    def run(self, unit: Unit) -> list[Record]:
-        """The records of a unit's tasks, in their order."""
+    def close(self) -> None:
+        """End the thread that reads ahead, if there is one."""
+        if self._reader is not None:
+            self._reader.shutdown(cancel_futures=True)
+
+    def run(self, unit: Unit, following: Unit | None = None) -> list[Record]:
+        """The records of a unit's tasks, in their order.
+
+        The scene of the unit that will be `following`, if given, is read while this one is computed.
+        """
         try:
-            loaded = self._load(unit.dataset, unit.image)
+            try:
+                loaded = self._load(unit.dataset, unit.image)
+            finally:
+                if following is not None:
+                    self._read_ahead(following.dataset, following.image)
             prior = self._prior(unit, loaded)
         except Exception as error:  # a damaged file, a missing model, too little memory: the reason says which
             return failed(unit, reason_of(error))
@@ -81,7 +103,7 @@ class Runner:
         cases: dict[str, Measured | str] = {}
         for task in unit.tasks:
             if task.case not in cases:  # tasks come case by case: one at a time is kept
-                cases = {task.case: self._measure(unit, task.case, loaded.scene)}
+                cases = {task.case: _measure(loaded.sensor, task.case)}
             measured = cases[task.case]
             if isinstance(measured, str):
                 found: dict[str, Any] = {"status": "failed", "reason": measured}
@@ -93,22 +115,32 @@ class Runner:
     def _load(self, label: str, image: str) -> _Loaded:
         from leadline.bench.scoring import Scorer
 
-        if self._last is None or self._last[0] != (label, image):
-            dataset = self._dataset(label)
-            self._last = None  # before the next one is read, so that there are never two
-            scene = dataset.load(image)
-            if scene.reference is None:
-                raise InputError(f"{image}: has no reference depth to score against.")
-            if scene.reference.shape != scene.image.shape[:2]:
-                raise InputError(
-                    f"{image}: the reference is of shape {scene.reference.shape}, "
-                    f"the image of {scene.image.shape[:2]}; they must be the same."
-                )
-            camera = scene.camera if _entry(self.protocol.datasets, label).normals else None
-            scorer = Scorer(scene.reference, camera)
-            loaded = _Loaded(scene, scorer, content_hash(scene.image), content_hash(scorer.reference))
-            self._last = (label, image), loaded
+        place = label, image
+        if self._last is None or self._last[0] != place:
+            self._last = None  # before the next one is prepared, so that there are never two of them
+            coming, self._coming = self._coming, None
+            read = coming[1].result() if coming is not None and coming[0] == place else self._read(label, image)
+            camera = read.scene.camera if _entry(self.protocol.datasets, label).normals else None
+            scorer = Scorer(read.sensor.reference, camera)
+            self._last = place, _Loaded(read.scene, read.sensor, read.image_hash, read.reference_hash, scorer)
         return self._last[1]
+
+    def _read_ahead(self, label: str, image: str) -> None:
+        if self._last is not None and self._last[0] == (label, image):
+            return
+        self._reader = self._reader or ThreadPoolExecutor(1, thread_name_prefix="leadline-reader")
+        self._coming = (label, image), self._reader.submit(self._read, label, image)
+
+    def _read(self, label: str, image: str) -> _Read:
+        dataset = self._dataset(label)
+        scene = dataset.load(image)
+        sensor = Sensor(scene, dataset=dataset.name, stride=self.protocol.stride)
+        if sensor.reference.shape != scene.image.shape[:2]:
+            raise InputError(
+                f"{image}: the reference is of shape {sensor.reference.shape}, "
+                f"the image of {scene.image.shape[:2]}; they must be the same."
+            )
+        return _Read(scene, sensor, content_hash(scene.image), content_hash(sensor.reference))
 
     def _prior(self, unit: Unit, loaded: _Loaded) -> Prior:
         if unit.prior not in self._sources:
@@ -123,12 +155,6 @@ class Runner:
             if fingerprint:
                 self.cache.put(key, prior)
         return without_copies(prior)
-
-    def _measure(self, unit: Unit, case: str, scene: Scene) -> Measured | str:
-        try:
-            return measure(scene, case, dataset=self._dataset(unit.dataset).name, stride=self.protocol.stride)
-        except Exception as error:
-            return reason_of(error)
 
     def _score(self, task: Task, prior: Prior, measured: Measured, loaded: _Loaded) -> dict[str, Any]:
         count = int(np.count_nonzero(np.isfinite(measured.sparse)))
@@ -160,6 +186,14 @@ class Runner:
 
     def _method(self, label: str) -> Method:
         return _kept(self._methods, label, lambda: open_method(_entry(self.protocol.methods, label)))
+
+
+def _measure(sensor: Sensor, case: str) -> Measured | str:
+    """The measurements, or why there are none."""
+    try:
+        return sensor.measure(case)
+    except Exception as error:
+        return reason_of(error)
 
 
 def failed(unit: Unit, reason: str) -> list[Record]:

@@ -61,11 +61,15 @@ class Scorer:
         prediction = self._checked(prediction)
         if self._rays is None:
             return NormalScores(math.nan, math.nan, 0)
-        height, width = prediction.shape
-        angles = np.empty((height - 2, width - 2))
-        rows = np.empty((height - 2, 2))
-        _angles(prediction, *self._rays, self._normals, mask, angles, rows)
-        total, support = rows.sum(axis=0)
+        # Only the rows that the mask asks for: in the case of central removal, half of them. Columns are not limited
+        # too, because an inner loop with a variable start does not vectorise.
+        rows = np.flatnonzero(mask[1:-1].any(axis=1)) + 1
+        if not rows.size:
+            return NormalScores(math.nan, math.nan, 0)
+        angles = np.empty((rows[-1] - rows[0] + 1, prediction.shape[1] - 2))
+        sums = np.empty((angles.shape[0], 2))
+        _angles(prediction, *self._rays, self._normals, mask, rows[0], angles, sums)
+        total, support = sums.sum(axis=0)
         if not support:
             return NormalScores(math.nan, math.nan, 0)
         return NormalScores(float(total / support), _median(angles, int(support)), int(support))
@@ -196,23 +200,24 @@ def _reference_normals(depth, rays_x, rays_y, out):  # type: ignore[no-untyped-d
 
 
 @compiled(parallel=True, fastmath=EXACT)
-def _angles(depth, rays_x, rays_y, normals, mask, out, rows):  # type: ignore[no-untyped-def]
-    """Angle in degrees at each inner pixel, NaN where it is not scored; per row their sum and number."""
-    height, width = depth.shape
-    for i in prange(1, height - 1):
+def _angles(depth, rays_x, rays_y, normals, mask, top, out, sums):  # type: ignore[no-untyped-def]
+    """Angle in degrees at each inner pixel from row `top` on, NaN where not scored; per row their sum and number."""
+    width = depth.shape[1]
+    for row in prange(out.shape[0]):
+        i = top + row
         for j in range(1, width - 1):
             ax, ay, az = _normal(depth, rays_x, rays_y, i, j)
             bx, by, bz = normals[0, i, j], normals[1, i, j], normals[2, i, j]
             cx, cy, cz = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
             angle = _angle(math.sqrt(cx * cx + cy * cy + cz * cz), ax * bx + ay * by + az * bz)
-            out[i - 1, j - 1] = angle * _TURN if mask[i, j] else np.nan
+            out[row, j - 1] = angle * _TURN if mask[i, j] else np.nan
         total, count = 0.0, 0.0
         for j in range(width - 2):
-            angle = out[i - 1, j]
+            angle = out[row, j]
             known = angle == angle
             total += angle if known else 0.0
             count += 1.0 if known else 0.0
-        rows[i - 1, 0], rows[i - 1, 1] = total, count
+        sums[row, 0], sums[row, 1] = total, count
 
 
 @inlined

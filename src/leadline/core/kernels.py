@@ -30,17 +30,77 @@ def blocks(height):
 
 
 @compiled()
+def _root(parent, run):
+    while parent[run] != run:
+        parent[run] = parent[parent[run]]
+        run = parent[run]
+    return run
+
+
+@compiled()
+def fix_unobserved(role):
+    """Turn the free pixels that no path of valid pixels joins to a measurement into fixed ones (role 2).
+
+    Their residual is zero. Left to the solver it would be zero to within the tolerance divided by the data weight,
+    since coarse pixels in a thin wall belong to both of its sides. Components are found by joining the runs of
+    valid pixels of neighbouring rows, of which there are few.
+    """
+    height, width = role.shape
+    count = 0
+    for i in range(1, height - 1):
+        for j in range(1, width - 1):
+            count += (role[i, j] > 0) & (role[i, j - 1] == 0)
+    rows = np.zeros(height + 1, np.int64)  # first run of each row
+    first, last = np.zeros(count, np.int32), np.zeros(count, np.int32)
+    observed = np.zeros(count, np.bool_)
+    run = 0
+    for i in range(1, height - 1):
+        rows[i] = run
+        j = 1
+        while j < width - 1:
+            if role[i, j] == 0:
+                j += 1
+                continue
+            first[run] = j
+            roles = 0
+            while role[i, j] > 0:  # the padding ends the last run of a row
+                roles |= role[i, j]
+                j += 1
+            last[run] = j - 1
+            observed[run] = roles >= 2
+            run += 1
+    rows[height - 1 :] = count
+
+    parent = np.arange(count)
+    for i in range(2, height - 1):
+        a, b = rows[i - 1], rows[i]
+        while a < rows[i] and b < rows[i + 1]:
+            if max(first[a], first[b]) <= min(last[a], last[b]):
+                parent[_root(parent, a)] = _root(parent, b)
+            if last[a] < last[b]:
+                a += 1
+            else:
+                b += 1
+    for run in range(count):
+        observed[_root(parent, run)] |= observed[run]
+    for i in range(1, height - 1):
+        for run in range(rows[i], rows[i + 1]):
+            if not observed[_root(parent, run)]:
+                role[i, first[run] : last[run] + 1] = 2
+
+
+@compiled()
 def _encode_row(above, row, below, out):
     for j in range(1, row.size - 1):
         degree = (above[j] > 0) + (below[j] > 0) + (row[j - 1] > 0) + (row[j + 1] > 0)
         degree *= row[j] > 0
-        # A valid pixel without neighbours has no edge to carry a residual: it is left at zero.
+        # A valid pixel without neighbours has no edge to carry a residual: it stays at zero.
         out[j] = degree + FREE * (row[j] == 1) * (degree > 0)
 
 
 @compiled()
 def encode(role, code):
-    """Fill `code` from the padded roles: 0 invalid, 1 free, 2 measured."""
+    """Fill `code` from the padded roles: 0 invalid, 1 free, 2 fixed."""
     for i in range(1, role.shape[0] - 1):
         _encode_row(role[i - 1], role[i], role[i + 1], code[i])
 

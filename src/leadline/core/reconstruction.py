@@ -69,8 +69,12 @@ def reconstruct(
     height, width = calibrated.shape
     row, column = np.divmod(where, width)
     role = np.zeros((height + 2, width + 2), np.uint8)
-    np.isfinite(calibrated, out=role[1:-1, 1:-1].view(np.bool_))
+    # Not isfinite(..., out=...): NumPy gets that wrong for a strided output, as the padding makes that of one column.
+    role[1:-1, 1:-1] = valid = np.isfinite(calibrated)
     role[row + 1, column + 1] = 2
+    if not valid.all():  # otherwise there is one component
+        kernels.fix_unobserved(role)
+    del valid
     code = np.zeros_like(role)
     kernels.encode(role, code)
     del role

@@ -24,8 +24,8 @@ _Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 def raw(prior: Prior, sparse: FloatArray) -> MethodResult:
     """The prior's own depth, as it is: the measurements are checked for shape and not used, so it is not metric."""
     begun = time.perf_counter()
-    _measured(prior, sparse)
-    depth = _relative(prior).astype(np.float32)
+    measured_pixels(prior, sparse)
+    depth = relative_depth(prior).astype(np.float32)
     return MethodResult(depth, "ok: not metric", time.perf_counter() - begun, {})
 
 
@@ -66,18 +66,19 @@ def _fixed(prior: Prior, sparse: FloatArray, coordinate: _Function, inverse: _Fu
     determined and every pixel fails.
     """
     begun = time.perf_counter()
-    relative = _relative(prior)
+    relative = relative_depth(prior)
     known = np.isfinite(relative)
-    paired = _measured(prior, sparse) & known
+    paired = measured_pixels(prior, sparse) & known
     count = int(np.count_nonzero(paired))
     x, y = coordinate(relative[paired]), coordinate(np.asarray(sparse)[paired].astype(np.float64))
     if count < 2 or not np.ptp(x) > 0:
         why = "fewer than two usable measurements" if count < 2 else "the prior is constant at the measurements"
         empty = np.full(prior.shape, np.nan, np.float32)
         return MethodResult(empty, f"failed: {why}", time.perf_counter() - begun, {})
-    # Around the means: the normal equations of raw values lose the gain when the offset dominates.
+    # Around the means: the normal equations of raw values lose the gain when the offset dominates. Sums and not @,
+    # whose last digits depend on the number of threads.
     x_mean, y_mean = float(x.mean()), float(y.mean())
-    gain = float((x - x_mean) @ (y - y_mean)) / float((x - x_mean) @ (x - x_mean))
+    gain = float(((x - x_mean) * (y - y_mean)).sum() / ((x - x_mean) ** 2).sum())
     depth = np.full(prior.shape, np.nan)
     with np.errstate(divide="ignore", over="ignore"):
         values = inverse(gain * (coordinate(relative[known]) - x_mean) + y_mean)
@@ -89,13 +90,13 @@ def _fixed(prior: Prior, sparse: FloatArray, coordinate: _Function, inverse: _Fu
     return MethodResult(depth.astype(np.float32), status, time.perf_counter() - begun, parameters)
 
 
-def _relative(prior: Prior) -> NDArray[np.float64]:
+def relative_depth(prior: Prior) -> NDArray[np.float64]:
     """The prior's depth in float64, NaN where it is not to be used."""
     depth = prior.depth()
     return np.where(np.isfinite(depth) & (depth > 0), depth, np.nan).astype(np.float64)
 
 
-def _measured(prior: Prior, sparse: FloatArray) -> NDArray[np.bool_]:
+def measured_pixels(prior: Prior, sparse: FloatArray) -> NDArray[np.bool_]:
     sparse = as_map(sparse, "sparse")
     if sparse.shape != prior.shape:
         raise InputError(f"`sparse` must have the prior's shape {prior.shape}, got {sparse.shape} instead.")

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from leadline.core.jit import compiled
 from leadline.core.types import FloatArray, Prior
 from leadline.methods import MethodResult
-from leadline.methods.global_fits import _measured, _relative
+from leadline.methods.global_fits import measured_pixels, relative_depth
 
 NEIGHBOURS = 5
 SMALLEST_TILE = 4  # pixels; below that, setting up a tile costs more than it spares
@@ -63,8 +63,8 @@ def knn(prior: Prior, sparse: FloatArray) -> MethodResult:
     array([[ 2.,  4.,  8., 10.]], dtype=float32)
     """
     begun = time.perf_counter()
-    relative = _relative(prior)
-    measured = _measured(prior, sparse)
+    relative = relative_depth(prior)
+    measured = measured_pixels(prior, sparse)
     at = np.flatnonzero(measured & np.isfinite(relative))
     depth = np.full(prior.shape, np.nan, np.float32)
     status, parameters = "failed: no usable measurement", {}

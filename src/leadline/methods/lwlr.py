@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from leadline.core.jit import compiled
 from leadline.core.types import FloatArray, Prior
 from leadline.methods import MethodResult
-from leadline.methods.global_fits import _measured, _relative
+from leadline.methods.global_fits import measured_pixels, relative_depth
 
 NODES = 24
 WIDTH = 0.1  # sigma, as a share of the image's longer side
@@ -60,8 +60,8 @@ def lwlr(prior: Prior, sparse: FloatArray) -> MethodResult:
     array([[ 3.,  5.,  9., 11.]], dtype=float32)
     """
     begun = time.perf_counter()
-    relative = _relative(prior)
-    at = np.flatnonzero(_measured(prior, sparse) & np.isfinite(relative))
+    relative = relative_depth(prior)
+    at = np.flatnonzero(measured_pixels(prior, sparse) & np.isfinite(relative))
     depth = np.full(prior.shape, np.nan, np.float32)
     if not at.size:
         return MethodResult(depth, "failed: no usable measurement", time.perf_counter() - begun, {})

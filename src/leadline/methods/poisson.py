@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from leadline.core.jit import SUM, compiled
 from leadline.core.types import BoolArray, FloatArray, Prior
 from leadline.methods import MethodResult
-from leadline.methods.global_fits import _measured, _relative, gmetric
+from leadline.methods.global_fits import measured_pixels, relative_depth, gmetric
 
 FINEST = 4  # pixels of a cell at the last level that is solved
 LIMITS = (5000, 2000, 1000, 500)  # steps of conjugate gradients, the coarsest level first
@@ -75,8 +75,8 @@ def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
     True
     """
     begun = time.perf_counter()
-    relative = _relative(prior)
-    measured = _measured(prior, sparse)
+    relative = relative_depth(prior)
+    measured = measured_pixels(prior, sparse)
     known = np.isfinite(relative)
     paired = measured & known
     if not paired.any():
@@ -113,7 +113,7 @@ def _alignment(prior: Prior, sparse: FloatArray, h: _Floats, s: _Floats) -> tupl
     fitted = gmetric(prior, sparse).parameters
     if fitted:
         return fitted["gain"], fitted["offset"]
-    return float(h @ s) / float(h @ h), 0.0
+    return float(np.sum(h * s) / np.sum(h * h)), 0.0
 
 
 def _solve_levels(
