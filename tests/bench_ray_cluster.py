@@ -18,7 +18,6 @@ from bench_methods import SEEN
 from leadline.bench.campaign import Progress, conduct
 from leadline.bench.protocol import read_protocol
 
-
 PATIENCE = 60.0  # seconds until Ray must have noticed the loss
 
 

@@ -125,6 +125,6 @@ def test_methods_get_their_options() -> None:
         for weight in (1e-4, 10.0)
     )
     assert np.nanmax(np.abs(weak.depth - strong.depth)) > 0.01
-    with pytest.raises(InputError, match="fit.tolerance or reconstruction.tolerance"):
+    with pytest.raises(InputError, match=r"fit\.tolerance or reconstruction\.tolerance"):
         open_method(MethodEntry("ours", options={"tolerance": 1e-3}))
     open_method(MethodEntry("ours", options={"fit.tolerance": 1e-3}))

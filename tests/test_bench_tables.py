@@ -206,7 +206,8 @@ def pairs(differences: list[float], images: list[str] | None = None) -> tuple[li
     names = images or [f"i{place}" for place in range(len(differences))]
     first = [record("A", name, str(place), "Ours", 0.5, 5.0) for place, name in enumerate(names)]
     second = [
-        record("A", name, str(place), "Ours", 0.5 + d, 5.0) for place, (name, d) in enumerate(zip(names, differences))
+        record("A", name, str(place), "Ours", 0.5 + difference, 5.0)
+        for place, (name, difference) in enumerate(zip(names, differences, strict=True))
     ]
     return first, second
 

@@ -36,8 +36,7 @@ BLOCK = 16  # coarse rows that one thread takes at a time
 # Levels of fewer pixels stay on one thread: waking the others takes as long, and far longer on a busy machine,
 # where a parallel loop waits for its slowest thread.
 SERIAL = 40_000
-CANCELLED = np.float32(1e-5)  # share of a diagonal in the sum of its terms, below which float32 leaves no two digits
-VANISHED = np.float32(1e-30)  # its inverse, times anything a level holds, is still a float32
+VANISHED = np.float32(1e-30)  # a diagonal whose inverse, times anything a level holds, is still a float32
 
 Planes = NDArray[np.float32]
 
@@ -221,19 +220,17 @@ def _assemble_row(above, here, coarse, i):
 
 @compiled(fastmath=STENCIL)
 def _root_row(coarse, i):
-    """D^1/2, the diagonal being all edges of a pixel and its mass; zero, i.e. no equation, if they cancel.
+    """D^1/2, the diagonal being all edges of a pixel and its mass; zero, i.e. no equation, if that is next to none.
 
-    A coarse pixel at a hole gets what little weight its surroundings give it, the less the larger the data
-    weight. Scaled up to a unit diagonal it would be made of rounding errors.
+    A coarse pixel in a hole has only the weight that its surroundings give it, ever less with each level and with
+    the size of the data weight: it would underflow, and its inverse overflow.
     """
     for j in range(1, coarse.shape[2] - 2):
-        mass = coarse[MASS, i, j]
-        diagonal, size = mass, abs(mass)
-        for plane, down, right in ((EAST, 0, 1), (SOUTH, 1, 0), (SOUTH_EAST, 1, 1), (SOUTH_WEST, 1, -1)):
-            to, back = coarse[plane, i, j], coarse[plane, i - down, j - right]
-            diagonal += to + back
-            size += abs(to) + abs(back)
-        coarse[ROOT, i, j] = np.sqrt(diagonal) if diagonal > max(CANCELLED * size, VANISHED) else np.float32(0)
+        diagonal = coarse[MASS, i, j]
+        diagonal += (coarse[EAST, i, j] + coarse[EAST, i, j - 1]) + (coarse[SOUTH, i, j] + coarse[SOUTH, i - 1, j])
+        diagonal += coarse[SOUTH_EAST, i, j] + coarse[SOUTH_EAST, i - 1, j - 1]
+        diagonal += coarse[SOUTH_WEST, i, j] + coarse[SOUTH_WEST, i - 1, j + 1]
+        coarse[ROOT, i, j] = np.sqrt(diagonal) if diagonal > VANISHED else np.float32(0)
 
 
 @compiled(fastmath=STENCIL)
