@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable
 
+import numba
 import numpy as np
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def one_thread_a_worker() -> None:
+    """Tests that run side by side share the cores; what is said about threads is tested by setting their number."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        numba.set_num_threads(1)
 
 
 @pytest.fixture

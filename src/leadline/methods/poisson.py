@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from leadline.core.jit import SUM, compiled
 from leadline.core.types import BoolArray, FloatArray, Prior
 from leadline.methods import MethodResult
-from leadline.methods.global_fits import measured_pixels, relative_depth, gmetric
+from leadline.methods.global_fits import gmetric, measured_pixels, relative_depth
 
 FINEST = 4  # pixels of a cell at the last level that is solved
 LIMITS = (5000, 2000, 1000, 500)  # steps of conjugate gradients, the coarsest level first
