@@ -193,18 +193,20 @@ def levels(role: Role, data: float, sizes: NDArray[np.int64]) -> list[Level]:
     return result
 
 
+def sizes_of(hierarchy: Hierarchy) -> NDArray[np.int64]:
+    """(levels, 2) without padding, the image first."""
+    shapes = [hierarchy.code.shape] + [level.operator.shape[1:] for level in hierarchy.levels]
+    return np.array(shapes) - 2
+
+
 def stored_levels(hierarchy: Hierarchy) -> list[Level]:
-    """The same, read from the flat arrays of a Hierarchy (without its finest level, which is not stored)."""
+    """The same, read from a Hierarchy (without its finest level, which is not stored)."""
     result = []
-    start = 0
-    shape = tuple(map(int, hierarchy.sizes[0]))
-    for rows, columns in hierarchy.sizes[1:]:
-        end = start + (rows + 2) * (columns + 2)
-        planes = hierarchy.operators[4 * start : 4 * end].reshape(4, rows + 2, columns + 2).astype(float)
-        weights = hierarchy.transfers[9 * start : 9 * end].reshape(9, rows + 2, columns + 2).astype(float)
-        transfer = _stored_transfer(weights, shape)
-        shape, start = (int(rows), int(columns)), end
-        result.append(Level(shape, _stored_operator(planes), transfer))
+    shape = hierarchy.code.shape[0] - 2, hierarchy.code.shape[1] - 2
+    for level in hierarchy.levels:
+        transfer = _stored_transfer(level.transfer.astype(float), shape)
+        shape = level.operator.shape[1] - 2, level.operator.shape[2] - 2
+        result.append(Level(shape, _stored_operator(level.operator.astype(float)), transfer))
     return result
 
 

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from leadline.core.multigrid import COARSEST, build
+from leadline.core.multigrid import COARSEST, SERIAL, build
 from leadline.core.vcycle import VCycle
 from operators import (
     PATTERNS,
@@ -18,6 +18,7 @@ from operators import (
     pad,
     pattern,
     screened,
+    sizes_of,
     stored_levels,
     v_cycle,
 )
@@ -50,7 +51,7 @@ def dense_cycle(role, data):
 
 @every_shape
 def test_sizes_halve_down_to_the_coarsest(shape):
-    sizes = build(code_of(pattern("open", shape)), DATA).sizes
+    sizes = sizes_of(build(code_of(pattern("open", shape)), DATA))
     assert tuple(sizes[0]) == shape
     assert len(sizes) >= 2
     np.testing.assert_array_equal(sizes[1:], (sizes[:-1] + 1) // 2)
@@ -65,7 +66,7 @@ def test_levels_follow_from_their_definitions(shape, name, data):
     """Interpolation by Dendy's rule, the Galerkin product P^T S P, and their scaling, on every level."""
     role = pattern(name, shape)
     hierarchy = build(code_of(role), data)
-    expected = levels(role, data, hierarchy.sizes)
+    expected = levels(role, data, sizes_of(hierarchy))
     for level, (ours, theirs) in enumerate(zip(stored_levels(hierarchy), expected[1:], strict=True), 1):
         tolerance = SCALED * theirs.cancellation
         wrong = np.abs(ours.transfer.toarray() - theirs.transfer.toarray()) > tolerance
@@ -83,7 +84,7 @@ def test_levels_follow_from_their_definitions(shape, name, data):
 def test_cycle_is_the_explicit_one(shape, name, data):
     role = pattern(name, shape)
     hierarchy = build(code_of(role), data)
-    expected = v_cycle(levels(role, data, hierarchy.sizes), data)
+    expected = v_cycle(levels(role, data, sizes_of(hierarchy)), data)
     cycle = VCycle(hierarchy)
     free = free_pixels(role)
     for trial in range(3):
@@ -141,8 +142,26 @@ def test_cycle_remembers_nothing():
     np.testing.assert_array_equal(cycle(r)[0], first)
 
 
+def test_parallel_passes_compute_what_the_serial_ones_do():
+    """The same image with and without an empty lower half, which makes it large enough for several threads."""
+    role = pattern("holes", (160, 140))
+    large = np.concatenate([role, np.zeros((130, 140), np.uint8)])
+    assert role.size < SERIAL / 1.5 < SERIAL < large.size
+    hierarchies = [build(code_of(image), DATA) for image in (role, large)]
+    assert len(hierarchies[0].levels) == len(hierarchies[1].levels)  # or the cycles would differ
+    small, big = (hierarchy.levels[0].transfer for hierarchy in hierarchies)
+    np.testing.assert_array_equal(big[:, :80], small[:, :80])
+    assert not big[:, 81:].any()
+    r = pad(generator("parallel").normal(size=role.size) * free_pixels(role), role.shape)
+    z, dot = VCycle(hierarchies[0])(r)
+    other, other_dot = VCycle(hierarchies[1])(np.pad(r, ((0, 130), (0, 0))))
+    np.testing.assert_allclose(other[:162], z, rtol=0, atol=SYMMETRY * np.abs(z).max())
+    assert other_dot == pytest.approx(dot, rel=SYMMETRY)
+    assert not other[162:].any()
+
+
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads to compare with one")
-@pytest.mark.parametrize("shape", [(1, 70), (131, 20), (200, 65)], ids=str)
+@pytest.mark.parametrize("shape", [(131, 20), (301, 165)], ids=str)
 def test_any_number_of_threads_gives_the_same_bits(shape):
     role = pattern("holes", shape)
     r = pad(generator("threads", shape).normal(size=role.size) * free_pixels(role), shape)
@@ -152,7 +171,8 @@ def test_any_number_of_threads_gives_the_same_bits(shape):
             numba.set_num_threads(threads)
             hierarchy = build(code_of(role), DATA)
             z, dot = VCycle(hierarchy)(r)
-            results.append((hierarchy.operators, hierarchy.transfers, hierarchy.inverse, z, dot))
+            stored = [array for level in hierarchy.levels for array in (level.operator, level.transfer)]
+            results.append((*stored, hierarchy.inverse, z, dot))
     finally:
         numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     for one, two in zip(*results, strict=True):

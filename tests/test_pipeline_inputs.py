@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from leadline.core.pipeline import Completion, complete
+from leadline.core.response import Response
 from leadline.core.types import InputError, Prior
 from operators import bent_scene, generator
 
@@ -178,3 +181,19 @@ def test_floor_of_a_disparity_fills_the_far_pixels():
 def test_wrong_input_is_named(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_masked_arrays_are_unknown_where_masked() -> None:
+    prior = np.linspace(1.0, 2.0, 20 * 30).reshape(20, 30)
+    sparse = np.ma.masked_array(np.full((20, 30), 7.0), mask=True)
+    sparse[::4, ::4] = 3.0 * prior[::4, ::4]
+    result = complete(np.ma.masked_array(prior, mask=prior > 1.9), sparse)
+    assert result.fit.count + result.unpaired == 5 * 8
+    assert np.isnan(result.depth[-1, -1])
+    np.testing.assert_allclose(result.depth[prior <= 1.9], 3.0 * prior[prior <= 1.9], rtol=1e-6)
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_a_float32_prior_with_zeros_can_be_calibrated() -> None:
+    response = Response(exponent=-1.0, gain=0.5, offset=0.0, scale=1.0)
+    np.testing.assert_array_equal(response(np.array([[0.0, 1.0]], np.float32)), [[np.nan, 1.0]])

@@ -6,14 +6,14 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import leadline.methods as registry
 from leadline.bench.metrics import DepthScores, NormalScores, depth_scores, normal_scores, normals, relative_error
 from leadline.bench.observations import CASES, Case, Observed, observe
-from leadline.core.types import Camera, CompletionOptions, FileError, FloatArray, Prior, Scene
+from leadline.core.types import Camera, CompletionOptions, FileError, FloatArray, Prior, Scene, json_ready
 from leadline.datasets.rendered import network_like_prior, render
 from leadline.methods import MethodResult
 from leadline.report.colour import Picture, colourise, dots, limits, normals_picture
@@ -162,7 +162,7 @@ def _write(output: Path, run: _Run, scores: tuple[DemoScore, ...], options: dict
         output / name for name in ("demo.png", "demo_depth.png", "cloud.ply", "demo.json")
     )
     image = panel(_tiles(run, scores), heading="leadline demo", note=_note(run))
-    atomic_write(picture, lambda path: image.save(path, format="PNG", optimize=True))
+    atomic_write(picture, lambda path: image.save(path, format="PNG"))
 
     depth = run.results["distributed", "ours"].depth
     write_depth(depth_file, depth, "mm")
@@ -175,7 +175,7 @@ def _write(output: Path, run: _Run, scores: tuple[DemoScore, ...], options: dict
         "measurements": {case: int(np.isfinite(run.observed[case].sparse).sum()) for case in CASES},
         "scores": [asdict(score) for score in scores],
     }
-    text = json.dumps(_plain(record), indent=2, allow_nan=False) + "\n"
+    text = json.dumps(json_ready(record), indent=2, allow_nan=False) + "\n"
 
     def write_text(path: Path) -> None:
         path.write_text(text, encoding="utf-8")
@@ -236,12 +236,3 @@ def _errors(run: _Run, found: dict[tuple[Case, str], DemoScore], case: Case) -> 
 
 def _normals(depth: FloatArray, camera: Camera) -> Picture:
     return normals_picture(normals(depth, camera))
-
-
-def _plain(value: Any) -> Any:
-    """The same with NaN as None, since JSON has no NaN."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -233,7 +233,8 @@ def _levenberg_marquardt(
         if cost <= floor:
             return theta, costs, iteration - 1, "exact fit"
         try:
-            step = -np.linalg.solve(matrix + damping * np.eye(3), gradient)
+            with np.errstate(over="ignore", invalid="ignore"):  # of extreme magnitudes; the step is then refused
+                step = -np.linalg.solve(matrix + damping * np.eye(3), gradient)
         except np.linalg.LinAlgError:
             step = np.full(3, np.nan)
         if np.abs(step).max() < 1e-14 * (1.0 + np.abs(theta).max()):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
 from typing import Any
 
+import numba
 from numba import njit
 
 # Sums may be reordered so that they vectorise; stencils may not, or (p - a) + (p - b) would become
@@ -26,9 +29,21 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 def is_warm() -> bool:
     """Whether the largest kernel is in the on-disk cache and up to date, so that a first call need not compile it."""
-    from leadline.core.vcycle import _cycle
+    from leadline.core.vcycle import _half_parallel
 
     try:
-        return bool(_cycle._cache._cache_file._load_index())  # empty if its source has changed since
+        return bool(_half_parallel._cache._cache_file._load_index())  # empty if its source has changed since
     except (AttributeError, OSError):  # numba's own business; not knowing only costs a notice
         return False
+
+
+_LOCK = Lock()
+
+
+def one_caller() -> AbstractContextManager[Any]:
+    """Held around parallel kernels: where numba has neither OpenMP nor TBB, a second caller would abort the process."""
+    try:
+        safe = numba.threading_layer() in ("omp", "tbb")
+    except ValueError:  # nothing has run yet, so the layer is not chosen
+        safe = False
+    return nullcontext() if safe else _LOCK

@@ -36,52 +36,47 @@ BLOCK = 16  # coarse rows that one thread takes at a time
 # Levels of fewer pixels stay on one thread: waking the others takes as long, and far longer on a busy machine,
 # where a parallel loop waits for its slowest thread.
 SERIAL = 40_000
+PHASES = 6  # of `_coarsen_block`
 VANISHED = np.float32(1e-30)  # a diagonal whose inverse, times anything a level holds, is still a float32
 
 Planes = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
+class Level:
+    """A level below the image, padded by one pixel of zeros."""
+
+    operator: Planes  # (4, h, w): the scaled edges
+    transfer: Planes  # (9, h, w): weights from this level to the next finer one
+    vectors: Planes  # (3, h, w): right-hand side, before and after smoothing
+
+
+@dataclass(frozen=True)
 class Hierarchy:
-    """All that a V-cycle needs. The coarse levels lie one after the other in flat arrays."""
+    """All that a V-cycle needs."""
 
     code: NDArray[np.uint8]  # (H + 2, W + 2): the finest level, see kernels.py
     data: float
-    sizes: NDArray[np.int64]  # (levels, 2) without padding, the finest first
-    operators: Planes  # four planes a coarse level: the scaled edges
-    transfers: Planes  # nine planes a coarse level: from it to the next finer one
-    vectors: Planes  # three planes a coarse level: right-hand side, before and after smoothing
+    levels: tuple[Level, ...]  # the finest first
     inverse: Planes  # of the coarsest level
 
 
 def build(code: NDArray[np.uint8], data: float) -> Hierarchy:
     """The levels below the image that `code` describes, for S = A + data I."""
-    sizes = [(code.shape[0] - 2, code.shape[1] - 2)]
-    while len(sizes) == 1 or sizes[-1][0] * sizes[-1][1] > COARSEST:
-        sizes.append(((sizes[-1][0] + 1) // 2, (sizes[-1][1] + 1) // 2))
-    pixels = sum((rows + 2) * (columns + 2) for rows, columns in sizes[1:])
-    operators = np.zeros(4 * pixels, np.float32)
-    transfers = np.zeros(9 * pixels, np.float32)
-
-    fine = _planes(3, sizes[0])
-    start = 0
-    for rows, columns in sizes[1:]:
-        padded = (rows + 2, columns + 2)
-        end = start + padded[0] * padded[1]
-        operator = operators[4 * start : 4 * end].reshape(4, *padded)
-        transfer = transfers[9 * start : 9 * end].reshape(9, *padded)
-        coarse = _planes(6, (rows, columns))
-        _coarsen(code, np.float32(data), fine, transfer, coarse, operator)
-        fine, start = coarse, end
-    return Hierarchy(
-        code=code,
-        data=data,
-        sizes=np.array(sizes, np.int64),
-        operators=operators,
-        transfers=transfers,
-        vectors=np.zeros(3 * pixels, np.float32),
-        inverse=_inverse(operator),
-    )
+    size = (code.shape[0] - 2, code.shape[1] - 2)
+    fine = _planes(3, size)
+    levels: list[Level] = []
+    while not levels or size[0] * size[1] > COARSEST:
+        size = ((size[0] + 1) // 2, (size[1] + 1) // 2)
+        operator, transfer, vectors = (np.zeros((k, size[0] + 2, size[1] + 2), np.float32) for k in (4, 9, 3))
+        coarse = _planes(6, size)
+        count = (size[0] - 1) // BLOCK + 1
+        run = _coarsen_parallel if fine[0].size >= SERIAL else _coarsen_serial
+        for phase in range(1 if levels else 0, PHASES):
+            run(phase, count, code, np.float32(data), fine, transfer, coarse, operator)
+        levels.append(Level(operator, transfer, vectors))
+        fine = coarse
+    return Hierarchy(code, data, tuple(levels), _inverse(operator))
 
 
 def _planes(count: int, size: tuple[int, int]) -> Planes:
@@ -264,6 +259,11 @@ def _scale_row(fine, coarse, operator, transfer, i):
 
 @compiled()
 def _coarsen_block(phase, block, code, data, fine, transfer, coarse, operator):
+    """One block's part in going from the edges and masses of one level to the next.
+
+    The phases follow one another, each over all blocks: edges of the image (finest level only), weights on the
+    borders of cells, weights in their middles, energies, diagonal, scaling.
+    """
     first = 1 + block * BLOCK
     last = min(first + BLOCK, transfer.shape[1] - 1)
     if phase == 0:
@@ -292,25 +292,15 @@ def _coarsen_block(phase, block, code, data, fine, transfer, coarse, operator):
 
 @compiled(parallel=True)
 def _coarsen_parallel(phase, count, code, data, fine, transfer, coarse, operator):
+    # One parallel loop serves all phases, because each such loop costs most of a second to compile.
     for block in prange(count):
         _coarsen_block(phase, np.int64(block), code, data, fine, transfer, coarse, operator)
 
 
 @compiled()
-def _coarsen(code, data, fine, transfer, coarse, operator):
-    """From the edges and masses of one level to the next, and the transfer between the two.
-
-    The phases follow one another, each over all blocks: edges of the image (finest level only), weights
-    on the borders of cells, weights in their middles, energies, diagonal, scaling. One parallel loop
-    serves them all, because each such loop costs most of a second to compile.
-    """
-    count = (transfer.shape[1] - 3) // BLOCK + 1
-    for phase in range(1 if fine.shape[0] > 3 else 0, 6):
-        if fine.shape[1] * fine.shape[2] < SERIAL:
-            for block in range(count):
-                _coarsen_block(phase, block, code, data, fine, transfer, coarse, operator)
-        else:
-            _coarsen_parallel(phase, count, code, data, fine, transfer, coarse, operator)
+def _coarsen_serial(phase, count, code, data, fine, transfer, coarse, operator):
+    for block in range(count):
+        _coarsen_block(phase, block, code, data, fine, transfer, coarse, operator)
 
 
 def _inverse(operator: Planes) -> Planes:

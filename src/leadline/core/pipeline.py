@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from leadline.core.calibration import SMALLEST, VALID_BITS, calibrate, contiguous, valid_bits
 from leadline.core.estimator import Fit, FitStatus, fit_response
+from leadline.core.jit import one_caller
 from leadline.core.reconstruction import Reconstruction, reconstruct
 from leadline.core.solver import SolveStatus
 from leadline.core.types import (
@@ -21,6 +22,7 @@ from leadline.core.types import (
     Prior,
     as_map,
     as_mask,
+    json_ready,
 )
 
 
@@ -67,14 +69,15 @@ class Completion:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the maps, ready for JSON."""
-        return {
+        """All but the maps, ready for JSON: what is not a number is None."""
+        values = {
             "fit": self.fit.to_dict(),
             "reconstruction": self.reconstruction.to_dict(),
             "unpaired": self.unpaired,
             "invalid": self.invalid,
             "options": asdict(self.options),
         }
+        return json_ready(values)  # type: ignore[no-any-return]
 
 
 def complete(
@@ -115,7 +118,7 @@ def complete(
     True
     """
     options = options or CompletionOptions()
-    prior = prior if isinstance(prior, Prior) else Prior(np.asarray(prior))
+    prior = prior if isinstance(prior, Prior) else Prior(prior)  # type: ignore[arg-type]
     measurements = as_map(sparse, "sparse")
     if measurements.shape != prior.shape:
         raise InputError(
@@ -134,8 +137,9 @@ def complete(
         depth = calibrated.astype(measurements.dtype)
         reconstruction = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
     else:
-        calibrate(h, calibrated, *fit.response.plan((lowest, highest)))
-        depth, reconstruction = reconstruct(calibrated, where, measured, options.reconstruction)
+        with one_caller():
+            calibrate(h, calibrated, *fit.response.plan((lowest, highest)))
+            depth, reconstruction = reconstruct(calibrated, where, measured, options.reconstruction)
     depth.flat[unpaired] = measurements.flat[unpaired]
     result = Completion(depth, calibrated, fit, reconstruction, options, unpaired.size, invalid)
     if options.strict and not (fit.status is FitStatus.CONVERGED and reconstruction.converged):
@@ -170,9 +174,11 @@ def _valid_range(prior: FloatArray) -> tuple[float, float, int]:
 
 def warm_up(dtypes: tuple[str, ...] = ("float32", "float64")) -> None:
     """Compile, or load from the cache, every kernel that a completion of these input types needs."""
-    ramp = np.linspace(1.0, 2.0, 96 * 80, dtype=np.float32).reshape(96, 80)
+    # Large enough for the finest level to be shared among threads, so that both kinds of loop are compiled.
+    ramp = np.linspace(1.0, 2.0, 240 * 200, dtype=np.float32).reshape(240, 200)
     sparse = np.zeros_like(ramp)
     sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
     sparse[3, 3] = 1.5  # something for the solver to spread
+    ramp[0, 0] = np.nan  # and a hole to look for components around
     for dtype in dtypes:
         complete(ramp.astype(dtype), sparse.astype(dtype))

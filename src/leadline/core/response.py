@@ -156,7 +156,8 @@ class Response:
             h = h.astype(np.float64)
         flat = h.reshape(math.prod(h.shape[:-1]), *h.shape[-1:] or (1,))
         out = np.empty(flat.shape, h.dtype)
-        usable = flat[(flat >= SMALLEST) & (flat < np.inf)]
+        usable = flat[(flat > 0) & (flat < np.inf)].astype(np.float64)
+        usable = usable[usable >= SMALLEST]
         ends = (float(usable.min()), float(usable.max())) if usable.size else (1.0, 1.0)
         calibrate(contiguous(flat), out, *self.plan(ends))
         return out.reshape(h.shape)

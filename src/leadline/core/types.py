@@ -260,6 +260,8 @@ class CompletionOptions:
 
 def as_map(values: ArrayLike, name: str) -> FloatArray:
     """`values` as a 2-D float32 or float64 array, not copied where it is one already."""
+    if isinstance(values, np.ma.MaskedArray):  # what is masked out is unknown, as NaN is
+        values = values.astype(np.promote_types(values.dtype, np.float32)).filled(np.nan)
     array = np.asarray(values)
     if array.ndim != 2 or array.size == 0:
         hint = " A colour picture? Pass one channel of depth." if array.ndim == 3 else ""
@@ -279,3 +281,12 @@ def as_mask(values: ArrayLike, name: str, shape: tuple[int, ...]) -> BoolArray:
     if array.dtype != np.bool_:
         raise InputError(f"`{name}` must be boolean, got dtype {array.dtype} instead. Compare it first, e.g. mask > 0.")
     return array
+
+
+def json_ready(value: Any) -> Any:
+    """The same with None for what is not finite, since JSON has no NaN, and lists for tuples."""
+    if isinstance(value, dict):
+        return {key: json_ready(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_ready(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

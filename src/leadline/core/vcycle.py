@@ -46,54 +46,35 @@ class VCycle:
         shape = hierarchy.code.shape
         self._smoothed = np.zeros(shape, np.float32)
         self._result = np.zeros(shape, np.float32)
-        self.scratch = self._smoothed  # of no meaning between two cycles
         self._dots = np.zeros(blocks(shape[0] - 2))
+        self.scratch = self._smoothed  # of no meaning between two cycles
 
     def __call__(self, r: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
-        h = self.hierarchy
-        _cycle(
-            r, self._smoothed, self._result, h.code, np.float32(h.data),
-            h.sizes, h.operators, h.transfers, h.vectors, h.inverse, self._dots,
-        )  # fmt: skip
+        levels = self.hierarchy.levels
+        for depth in range(len(levels)):
+            self._half(False, depth, r)
+        right, _, solution = levels[-1].vectors
+        np.dot(self.hierarchy.inverse, right.ravel(), out=solution.ravel())
+        for depth in reversed(range(len(levels))):
+            self._half(True, depth, r)
         return self._result, float(self._dots.sum())
 
-
-@compiled()
-def _cycle(r, smoothed, result, code, data, sizes, operators, transfers, vectors, inverse, dots):
-    coarsest = sizes.shape[0] - 1
-    starts = np.zeros(coarsest + 2, np.int64)
-    for level in range(1, coarsest + 1):
-        starts[level + 1] = starts[level] + (sizes[level, 0] + 2) * (sizes[level, 1] + 2)
-    no_code = np.zeros((1, 1), np.uint8)
-    no_operator = np.zeros((4, 1, 1), np.float32)
-    for step in range(2 * coarsest):
-        up = step >= coarsest
-        level = 2 * coarsest - 1 - step if up else step
-        transfer = _planes(transfers, 9, starts, sizes, level + 1)
-        coarse = _planes(vectors, 3, starts, sizes, level + 1)
-        if step == coarsest:
-            _solve_coarsest(inverse, coarse[0].ravel(), coarse[2].ravel())
-        b, x, out, codes, operator = r, smoothed, result, code, no_operator
-        if level > 0:
-            here = _planes(vectors, 3, starts, sizes, level)
-            b, x, out, codes = here[0], here[1], here[2], no_code
-            operator = _planes(operators, 4, starts, sizes, level)
-        _half(up, b, x, codes, operator, data, transfer, coarse, out, dots[: blocks(sizes[level, 0])])
+    def _half(self, up: bool, depth: int, r: NDArray[np.float32]) -> None:
+        """Between the level `depth`, 0 being the image, and the one below it."""
+        below = self.hierarchy.levels[depth]
+        if depth == 0:
+            b, x, out, code, operator = r, self._smoothed, self._result, self.hierarchy.code, _NO_OPERATOR
+        else:
+            here = self.hierarchy.levels[depth - 1]
+            b, x, out, code, operator = *here.vectors, _NO_CODE, here.operator
+        count = blocks(b.shape[0] - 2) if up else (below.operator.shape[1] - 3) // BLOCK + 1
+        run = _half_parallel if b.size >= SERIAL else _half_serial
+        data = np.float32(self.hierarchy.data)
+        run(up, count, b, x, code, operator, data, below.transfer, below.vectors, out, self._dots)
 
 
-@compiled()
-def _planes(flat, count, starts, sizes, level):
-    part = flat[count * starts[level] : count * starts[level + 1]]
-    return part.reshape(count, sizes[level, 0] + 2, sizes[level, 1] + 2)
-
-
-@compiled(fastmath=SUM)
-def _solve_coarsest(inverse, b, x):
-    for i in range(b.size):
-        value = np.float32(0)
-        for j in range(b.size):
-            value += inverse[i, j] * b[j]
-        x[i] = value
+_NO_OPERATOR = np.zeros((4, 1, 1), np.float32)
+_NO_CODE = np.zeros((1, 1), np.uint8)
 
 
 @compiled(fastmath=STENCIL)
@@ -283,10 +264,6 @@ def _half_parallel(up, count, b, x, code, operator, data, transfer, coarse, out,
 
 
 @compiled()
-def _half(up, b, x, code, operator, data, transfer, coarse, out, dots):
-    count = dots.size if up else (coarse.shape[1] - 3) // BLOCK + 1
-    if b.size < SERIAL:
-        for block in range(count):
-            _half_block(up, block, b, x, code, operator, data, transfer, coarse, out, dots)
-    else:
-        _half_parallel(up, count, b, x, code, operator, data, transfer, coarse, out, dots)
+def _half_serial(up, count, b, x, code, operator, data, transfer, coarse, out, dots):
+    for block in range(count):
+        _half_block(up, block, b, x, code, operator, data, transfer, coarse, out, dots)
