@@ -261,7 +261,7 @@ class CompletionOptions:
 def as_map(values: ArrayLike, name: str) -> FloatArray:
     """`values` as a 2-D float32 or float64 array, not copied where it is one already."""
     if isinstance(values, np.ma.MaskedArray):  # what is masked out is unknown, as NaN is
-        values = values.astype(np.promote_types(values.dtype, np.float32)).filled(np.nan)
+        values = np.ma.filled(values.astype(np.promote_types(values.dtype, np.float32)), np.nan)
     array = np.asarray(values)
     if array.ndim != 2 or array.size == 0:
         hint = " A colour picture? Pass one channel of depth." if array.ndim == 3 else ""
