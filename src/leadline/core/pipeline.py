@@ -172,7 +172,7 @@ def _valid_range(prior: FloatArray) -> tuple[float, float, int]:
     return float(low), float(high), prior.size - int(valid)
 
 
-def warm_up(dtypes: tuple[str, ...] = ("float32", "float64")) -> None:
+def warm_up(dtypes: tuple[str, ...] = ("float32", "float64"), options: CompletionOptions | None = None) -> None:
     """Compile, or load from the cache, every kernel that a completion of these input types needs."""
     # Large enough for the finest level to be shared among threads, so that both kinds of loop are compiled.
     ramp = np.linspace(1.0, 2.0, 240 * 200, dtype=np.float32).reshape(240, 200)
@@ -181,4 +181,4 @@ def warm_up(dtypes: tuple[str, ...] = ("float32", "float64")) -> None:
     sparse[3, 3] = 1.5  # something for the solver to spread
     ramp[0, 0] = np.nan  # and a hole to look for components around
     for dtype in dtypes:
-        complete(ramp.astype(dtype), sparse.astype(dtype))
+        complete(ramp.astype(dtype), sparse.astype(dtype), options=options)

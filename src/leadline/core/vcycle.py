@@ -27,6 +27,7 @@ from leadline.core.multigrid import (
     TOP_0,
     TOP_1,
     Hierarchy,
+    build,
 )  # fmt: skip
 
 # Chebyshev's polynomial of degree two over the part of the spectrum of D^-1 S that the next level cannot
@@ -71,6 +72,14 @@ class VCycle:
         run = _half_parallel if b.size >= SERIAL else _half_serial
         data = np.float32(self.hierarchy.data)
         run(up, count, b, x, code, operator, data, below.transfer, below.vectors, out, self._dots)
+
+
+def warm_up() -> None:
+    """Compile, or load from the cache, the set-up and the cycle, for images small and large."""
+    for height, width in ((20, 20), (240, 200)):
+        code = np.zeros((height + 2, width + 2), np.uint8)
+        code[1:-1, 1:-1] = FREE + 4
+        VCycle(build(code, 1e-3))(np.zeros(code.shape, np.float32))
 
 
 _NO_OPERATOR = np.zeros((4, 1, 1), np.float32)
