@@ -148,7 +148,7 @@ def test_units_do_not_matter(prior_power, depth_power, exponent):
     plain = fit_response(h, s)
     scaled = fit_response(h * prior_factor, s * depth_factor)
     assert scaled.status is plain.status
-    assert scaled.response.exponent == pytest.approx(plain.response.exponent, rel=1e-7)
+    assert scaled.response.exponent == pytest.approx(plain.response.exponent, abs=SAME_MINIMUM)
     assert np.abs(scaled.response(h * prior_factor) / depth_factor / plain.response(h) - 1).max() < SAME_MAP
     assert scaled.rmse == pytest.approx(plain.rmse * depth_factor, rel=1e-9)
 
@@ -230,7 +230,7 @@ def test_never_worse_than_a_fixed_coordinate_and_never_uphill(rng):
             if error is not None:
                 compared += 1
                 assert fit.rmse <= error * (1 + 1e-12)
-        assert (np.diff(fit.history) < 0).all()
+        assert (np.diff(fit.history) <= 0).all()  # costs fall; their roots may round to the same number
         assert all(descent.stopped in REASONS for descent in fit.descents)
         if fit.descents:
             assert fit.history[-1] == fit.descents[-1].rmse == fit.rmse

@@ -21,8 +21,12 @@ from leadline.core.types import FitOptions, InputError, Status
 
 Theta = NDArray[np.float64]  # (exponent, log gain, offset), about the prior's geometric mean
 
-SUBSET = 2048  # starts descend on at most this many pairs; only the best goes on with all of them
-START_TOLERANCE = 1e-6  # relative decrease of the cost at which a start's descent ends
+SUBSET = 1024  # starts descend on at most this many pairs; only the best goes on with all of them
+# First damping, as a share of the largest curvature. That of the exponent is smaller by orders of magnitude, so that
+# a textbook's 1e-3 would hold it in place for many steps; a step that is too bold is refused and costs one pass.
+DAMPING = 1e-4
+START_TOLERANCE = 1e-3  # relative decrease of the cost at which a start's descent ends
+_IDENTITY = np.eye(3)
 _GOLDEN = 0.6180339887498949
 # A prior or depth that varies by less than this (in log) is constant: its slope would be rounding error.
 SPREAD = 1e-9
@@ -169,7 +173,7 @@ class _Problem:
         """Sum of squared residuals, J^T r and J^T J; the cost is infinite where the map is undefined."""
         exponent, log_gain, offset = map(float, theta)
         if not (
-            np.isfinite(theta).all()
+            math.isfinite(exponent + offset)
             and abs(log_gain) < 700
             and in_domain(exponent, math.exp(log_gain), offset, *self.domain)
         ):
@@ -224,9 +228,10 @@ def _levenberg_marquardt(
     iterate maps the whole prior. The Jacobian comes with the cost, in one pass.
     """
     cost, gradient, matrix = problem(theta)
-    damping, growth = 1e-3 * float(matrix.diagonal().max()), 2.0
+    damping, growth = DAMPING * float(matrix.diagonal().max()), 2.0
     costs = [cost]
     blocked = False  # whether the step tried last left the domain
+    settled = False  # whether the last step under damping gained next to nothing
     # Residuals at rounding level: relative to depths of order one.
     floor = problem.x.size * (8 * np.finfo(float).eps) ** 2
     for iteration in range(1, max_iterations + 1):
@@ -234,7 +239,7 @@ def _levenberg_marquardt(
             return theta, costs, iteration - 1, "exact fit"
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # of extreme magnitudes; the step is then refused
-                step = -np.linalg.solve(matrix + damping * np.eye(3), gradient)
+                step = -np.linalg.solve(matrix + damping * _IDENTITY, gradient)
         except np.linalg.LinAlgError:
             step = np.full(3, np.nan)
         if np.abs(step).max() < 1e-14 * (1.0 + np.abs(theta).max()):
@@ -249,9 +254,17 @@ def _levenberg_marquardt(
             costs.append(cost)
             damping *= max(1 / 3, 1 - (2 * quality - 1) ** 3)
             growth = 2.0
-            # A short step under heavy damping is not yet a minimum.
-            if decrease < tolerance and damping < 1e-2 * float(matrix.diagonal().max()):
+            # A short step under damping is not yet a minimum, since the exponent's curvature is the smallest by far:
+            # only when a step without damping gains nothing either is it one.
+            if decrease >= tolerance:
+                settled = False
+            elif settled or tolerance >= START_TOLERANCE:
                 return theta, costs, iteration, "small decrease"
+            else:
+                settled = True
+                damping = 1e-10 * float(matrix.diagonal().max())
+        elif settled and not blocked:
+            return theta, costs, iteration, "small decrease"
         else:
             damping *= growth
             growth *= 2.0

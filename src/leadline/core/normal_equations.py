@@ -1,8 +1,8 @@
 """Residuals at the measured pairs and their normal equations, in one compiled pass (eq:prediction, eq:jacobian).
 
 With x = log(h / centre) and q = log(t / scale), and phi taken relative to centre and scale, everything follows
-from two exponentials and a logarithm a pair: phi(h), q = log(1 + exponent (gain phi(h) + offset)) / exponent,
-1 / phi'(t) = t^(1 - exponent), and d phi / d exponent = q^2 k(exponent q).
+from two exponentials and a logarithm a pair: phi(h), g = t^exponent = 1 + exponent (gain phi(h) + offset),
+q = log(g) / exponent, 1 / phi'(t) = t / g, and d phi / d exponent = q^2 k(exponent q).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from leadline.core.calibration import NEAR_LOSS, TINY
-from leadline.core.elementary import exp, expm1, log, log1p
+from leadline.core.elementary import exp, expm1, log
 from leadline.core.jit import EXACT, SUM, compiled, inlined
 
 CHUNK = 512  # pairs per partial sum: their rows stay in the first-level cache
@@ -26,8 +26,8 @@ def _bend(u, e):
 
 
 @compiled(fastmath=EXACT)
-def _predict(x, exponent, gain, offset, rest, response, q):
-    """phi(h) and log t of each pair; depths in units of the scale."""
+def _predict(x, exponent, gain, offset, rest, response, power, q):
+    """phi(h), t^exponent and log t of each pair; depths in units of the scale."""
     for i in range(x.size):
         u = exponent * x[i]
         e = expm1(u)
@@ -37,27 +37,31 @@ def _predict(x, exponent, gain, offset, rest, response, q):
         near = w > -0.5 and abs(gain * e) + abs(exponent * offset) < NEAR_LOSS * (1.0 + w)
         # log(1 + w), and where that would cancel its two parts added directly, see Response.plan. Not e + 1,
         # which has lost the digits of a small power.
-        far = log(max(gain * exp(u) + rest, 1e-300))
-        q[i] = (log1p(max(w, -0.5)) if near else far) * (1.0 / exponent)
+        g = 1.0 + w if near else max(gain * exp(u) + rest, 1e-300)
+        lost = w - (g - 1.0) if near else 0.0  # by rounding 1 + w, as in log1p
+        power[i] = g
+        q[i] = (log(g) + lost / g) * (1.0 / exponent)
 
 
 @compiled(fastmath=EXACT)
-def _predict_log(x, gain, offset, response, q):
+def _predict_log(x, gain, offset, response, power, q):
     for i in range(x.size):
         response[i] = x[i]
+        power[i] = 1.0
         q[i] = gain * x[i] + offset
 
 
 @compiled(fastmath=EXACT)
-def _differentiate(x, depth, response, q, exponent, gain, rows):
+def _differentiate(x, depth, response, power, q, exponent, gain, rows):
     """Residuals and their derivatives in exponent, log gain, offset (eq:jacobian), as four rows."""
     residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
     for i in range(x.size):
-        u = exponent * x[i]
-        v = exponent * q[i]
-        ratio = exp(q[i] - v)  # 1 / phi'(t)
-        residual[i] = depth[i] - exp(q[i])
-        by_exponent[i] = (q[i] * q[i] * _bend(v, expm1(v)) - gain * x[i] * x[i] * _bend(u, expm1(u))) * ratio
+        t = exp(q[i])
+        ratio = t / power[i]  # 1 / phi'(t)
+        curvature_t = q[i] * q[i] * _bend(exponent * q[i], power[i] - 1.0)
+        curvature_h = x[i] * x[i] * _bend(exponent * x[i], exponent * response[i])
+        residual[i] = depth[i] - t
+        by_exponent[i] = (curvature_t - gain * curvature_h) * ratio
         by_gain[i] = -gain * response[i] * ratio
         by_offset[i] = -ratio
 
@@ -83,13 +87,13 @@ def _accumulate(rows, size, sums):
 
 @compiled()
 def _chunk_equations(x, depth, exponent, gain, offset, rest, sums):
-    response, q = np.empty(x.size), np.empty(x.size)
+    response, power, q = np.empty(x.size), np.empty(x.size), np.empty(x.size)
     rows = np.empty((4, x.size))
     if abs(exponent) < TINY:
-        _predict_log(x, gain, offset, response, q)
+        _predict_log(x, gain, offset, response, power, q)
     else:
-        _predict(x, exponent, gain, offset, rest, response, q)
-    _differentiate(x, depth, response, q, exponent, gain, rows)
+        _predict(x, exponent, gain, offset, rest, response, power, q)
+    _differentiate(x, depth, response, power, q, exponent, gain, rows)
     _accumulate(rows, x.size, sums)
 
 
