@@ -10,6 +10,7 @@ glass, no mirror, nothing that the scanner missed) and depth is not 0. The paper
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +29,7 @@ _FIELDS = ("rgb", "depth", "calib", "mask_invalid", "mask_transp")
 
 
 @dataclass(frozen=True)
-class _Ibims:
+class _Ibims(ABC):
     folder: Path  # of the form itself
     root: Path
     max_depth: float | None
@@ -42,8 +43,9 @@ class _Ibims:
                 return tree.found({line.removesuffix(".mat") for line in lines}, place / _LIST, "one name a line")
         return tree.found(self._stems(), self.folder, "the images that imagelist.txt names")
 
+    @abstractmethod
     def _stems(self) -> set[str]:
-        raise NotImplementedError
+        """Names of the images that are there, for a tree without a list."""
 
 
 class IbimsRaw(_Ibims):
