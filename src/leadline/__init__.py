@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leadline.core.estimator import Fit
+    from leadline.core.noise import Noise
     from leadline.core.pipeline import Completion, complete
     from leadline.core.reconstruction import Reconstruction
     from leadline.core.response import Response
@@ -37,6 +38,7 @@ _HOME = {
     "FitOptions": "types",
     "InputError": "types",
     "LeadlineError": "types",
+    "Noise": "noise",
     "Prior": "types",
     "Reconstruction": "reconstruction",
     "ReconstructionOptions": "types",
@@ -53,6 +55,7 @@ __all__ = [
     "FitOptions",
     "InputError",
     "LeadlineError",
+    "Noise",
     "Prior",
     "Reconstruction",
     "ReconstructionOptions",

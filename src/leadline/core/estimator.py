@@ -2,7 +2,7 @@
 
 Inside, the prior is divided by its own geometric mean over the pairs and the depth by that of the
 measurements, so that neither the prior's scale nor the unit matters to the iteration. It is an exact
-reparametrisation: the gain and the offset absorb it.
+reparametrisation: the gain and the offset absorb it. Other losses, residuals and noise are in `robust`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.calibration import TINY
-from leadline.core.normal_equations import CHUNK, normal_equations
-from leadline.core.response import Response, exponent_slope, forward, in_domain, remainder
+from leadline.core.descent import (
+    START_TOLERANCE,
+    Descent,
+    Problem,
+    Theta,
+    dot,
+    fixed_coordinate,
+    fixed_coordinates,
+    levenberg_marquardt,
+    spread_out,
+)
+from leadline.core.response import Response, exponent_slope, forward
+from leadline.core.robust import Reweighted, RobustEnd, robust_descent
 from leadline.core.types import FitOptions, InputError, Status
 
-Theta = NDArray[np.float64]  # (exponent, log gain, offset), about the prior's geometric mean
-
-SUBSET = 1024  # starts descend on at most this many pairs; only the best goes on with all of them
-# First damping, as a share of the largest curvature. That of the exponent is smaller by orders of magnitude, so that
-# a textbook's 1e-3 would hold it in place for many steps; a step that is too bold is refused and costs one pass.
-DAMPING = 1e-4
-START_TOLERANCE = 1e-3  # relative decrease of the cost at which a start's descent ends
-_IDENTITY = np.eye(3)
-_GOLDEN = 0.6180339887498949
 # A prior or depth that varies by less than this (in log) is constant: its slope would be rounding error.
 SPREAD = 1e-9
-_UPPER_TRIANGLE = np.array([[4, 5, 6], [5, 7, 8], [6, 8, 9]])  # where J^T J lies among the sums
+OUTLIER = 0.1  # a pair whose weight is below this is reported as one: beyond three times where cauchy bends
 
 
 class FitStatus(Status):
@@ -50,17 +51,6 @@ class FitStatus(Status):
 
 
 @dataclass(frozen=True)
-class Descent:
-    """One run of Levenberg-Marquardt: where it began, where it ended, which test stopped it."""
-
-    start: float  # exponent of the fixed coordinate it started from
-    exponent: float
-    rmse: float  # m
-    iterations: int
-    stopped: str
-
-
-@dataclass(frozen=True)
 class Fit:
     """The estimated response and how far to trust it.
 
@@ -69,16 +59,22 @@ class Fit:
     response : Response
         The map; its `exponent`, `gain`, `offset` and `scale` are the paper's parameters.
     rmse : float
-        Root mean square residual at the pairs, in metres.
+        Root mean square residual at the pairs, in metres; of all pairs, outliers too.
     covariance : (3, 3) float64
         Of (exponent, log gain, offset), from the residual variance and the Jacobian; NaN where they were not
-        all estimated. It takes residuals as independent, which neighbouring pixels' are not.
+        all estimated. Least squares in metres take residuals as independent, which neighbouring pixels' are not;
+        any other fit takes them as `effective` independent ones.
     count : int
         Number of pairs.
+    weights : (n,) float64
+        What the loss left of each pair: 1 where it was taken as it is, towards 0 for an outlier.
+    effective : float
+        How many independent pairs would know as much as these: `count` unless the fit looked at groups of them.
     descents : tuple of Descent
         Every start, and last the one that was carried to the tolerance on all pairs.
     history : tuple of float
-        RMSE in metres after each accepted step of the last descent.
+        Root mean loss after each accepted step of the last descent: for least squares in metres the RMSE in metres,
+        otherwise in standard deviations.
     """
 
     response: Response
@@ -86,6 +82,8 @@ class Fit:
     rmse: float
     covariance: NDArray[np.float64]
     count: int
+    weights: NDArray[np.float64]
+    effective: float
     descents: tuple[Descent, ...] = ()
     history: tuple[float, ...] = ()
 
@@ -97,6 +95,8 @@ class Fit:
             "rmse": self.rmse,
             "covariance": self.covariance.tolist(),
             "pairs": self.count,
+            "effective_pairs": self.effective,
+            "outliers": int(np.count_nonzero(self.weights < OUTLIER)),
             "descents": [vars(descent) for descent in self.descents],
         }
 
@@ -106,8 +106,11 @@ def fit_response(
     measured: NDArray[Any],
     prior_range: tuple[float, float] | None = None,
     options: FitOptions | None = None,
+    *,
+    sigma: NDArray[Any] | None = None,
+    groups: NDArray[np.intp] | None = None,
 ) -> Fit:
-    """The response whose calibrated prior is nearest to the measurements, in metres.
+    """The response whose calibrated prior is nearest to the measurements: in metres, unless the options say otherwise.
 
     Falls back in steps when the pairs cannot carry three parameters: with two distinct pairs gain and
     offset in log depth, with one, or with equal or anti-correlated values, the scale alone. The status
@@ -119,6 +122,17 @@ def fit_response(
         Relative prior depth and metric depth (m) of the pairs, positive and finite.
     prior_range : (lowest, highest), optional
         Valid range of the dense prior; the map must be defined all over it. Default: that of the pairs.
+    sigma : (n,) array, optional
+        Standard deviation of each measurement in metres, at least 0 and finite. What the prior adds to it is
+        estimated. Default: all alike.
+    groups : (n,) array of int, optional
+        Pairs with the same number, from 0 on, may share their errors, e.g. those of one part of the image. It matters
+        for `Fit.effective`, and through it where the exponent is shrunk. Default: errors are independent.
+
+    Raises
+    ------
+    InputError
+        If an array has the wrong shape or values.
 
     Examples
     --------
@@ -126,6 +140,13 @@ def fit_response(
     >>> fit = fit_response(h, 1 / (0.2 + 0.1 / h))  # affine in disparity
     >>> round(fit.response.exponent, 6), fit.status.name
     (-1.0, 'CONVERGED')
+
+    Every fifth measurement wrong by a factor of three:
+
+    >>> wrong = np.where(np.arange(50) % 5, 1.0, 3.0) / (0.2 + 0.1 / h)
+    >>> fit = fit_response(h, wrong, options=FitOptions(loss="cauchy", residual="log"))
+    >>> round(fit.response.exponent, 4), int((fit.weights < 0.1).sum())
+    (-1.0, 10)
     """
     options = options or FitOptions()
     h, s = np.asarray(prior, np.float64), np.asarray(measured, np.float64)
@@ -135,7 +156,8 @@ def fit_response(
         raise InputError("`prior` and `measured` must be positive and finite; leave other pairs out.")
     if h.size == 0:
         nothing = np.full((3, 3), np.nan)
-        return Fit(Response(0.0, 1.0, 0.0, 1.0), FitStatus.NO_MEASUREMENTS, math.nan, nothing, 0)
+        return Fit(Response(0.0, 1.0, 0.0, 1.0), FitStatus.NO_MEASUREMENTS, math.nan, nothing, 0, np.empty(0), 0.0)
+    sigma, groups = _checked(h.size, sigma, groups)
 
     low, high = prior_range or (float(h.min()), float(h.max()))
     if not 0 < low <= high < math.inf:
@@ -146,157 +168,75 @@ def fit_response(
     x -= math.log(centre)
     y -= math.log(scale)
     domain = (min(math.log(low) - math.log(centre), x.min()), max(math.log(high) - math.log(centre), x.max()))
-    problem = _Problem(x, s / scale, domain)
+    problem = Problem(x, s / scale, domain)
 
+    squared = options.loss == "squared"
     if np.ptp(x) < SPREAD or np.ptp(y) < SPREAD:
-        return _scale_only(problem, FitStatus.SCALE_ONLY, centre, scale)
+        return _scale_only(problem, FitStatus.SCALE_ONLY, centre, scale, squared)
     # Log depth maps any prior, so that it can begin where no coordinate asked for can.
-    starts = _fixed_coordinates(x, y, options.starts, domain) or _fixed_coordinates(x, y, (0.0,), domain)
+    starts = _starts(x, y, options.starts, domain, squared) or _starts(x, y, (0.0,), domain, squared)
     if not starts:
-        return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale)
+        return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale, squared)
     if _distinct_pairs(x, y) < 3:
-        theta = _fixed_coordinate(x, y, 0.0, domain)
+        theta = fixed_coordinate(x, y, 0.0, domain, absolute=not squared)
         if theta is None:
-            return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale)
+            return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale, squared)
         return _finish(problem, theta, FitStatus.FIXED_COORDINATE, centre, scale)
-    return _descend_all(problem, starts, options, centre, scale)
+    if options.least_squares and sigma is None:
+        return _descend_all(problem, starts, options, centre, scale)
+    reweighted = Reweighted.of(problem, y, None if sigma is None else sigma / scale, options)
+    end = robust_descent(reweighted, starts, options, groups, scale)
+    return _finish_robust(problem, end, centre, scale)
 
 
-class _Problem:
-    """Cost and normal equations at a parameter, for x = log(h / centre) and depths in units of the scale."""
+def _checked(
+    count: int, sigma: NDArray[Any] | None, groups: NDArray[np.intp] | None
+) -> tuple[NDArray[np.float64] | None, NDArray[np.intp] | None]:
+    if sigma is not None:
+        sigma = np.asarray(sigma, np.float64)
+        if sigma.shape != (count,) or not (np.isfinite(sigma).all() and (sigma >= 0).all()):
+            raise InputError(f"`sigma` must be {count} numbers in metres, at least 0 and finite: one a measurement.")
+    if groups is not None:
+        groups = np.asarray(groups)
+        if groups.shape != (count,) or groups.dtype.kind not in "iu" or groups.min() < 0:
+            raise InputError(f"`groups` must be {count} integers, 0 or more: the group of each pair.")
+    return sigma, groups
 
-    def __init__(self, x: NDArray[np.float64], depth: NDArray[np.float64], domain: tuple[float, float]) -> None:
-        self.x, self.depth, self.domain = x, depth, domain
-        self._sums = np.zeros((-(-x.size // CHUNK), 10))
 
-    def __call__(self, theta: Theta) -> tuple[float, Theta, NDArray[np.float64]]:
-        """Sum of squared residuals, J^T r and J^T J; the cost is infinite where the map is undefined."""
-        exponent, log_gain, offset = map(float, theta)
-        if not (
-            math.isfinite(exponent + offset)
-            and abs(log_gain) < 700
-            and in_domain(exponent, math.exp(log_gain), offset, *self.domain)
-        ):
-            return math.inf, theta, np.eye(3)
-        gain = math.exp(log_gain)
-        rest = remainder(exponent, gain, offset)
-        normal_equations(self.x, self.depth, exponent, gain, offset, rest, self._sums)
-        total = self._sums.sum(axis=0)
-        cost = float(total[0])
-        usable = bool(np.isfinite(total).all())
-        return cost if usable else math.inf, total[1:4], total[_UPPER_TRIANGLE]
-
-    def subset(self) -> _Problem:
-        step = -(-self.x.size // SUBSET)
-        if step == 1:
-            return self
-        # One pair of every `step`, but not always the same one: pairs come row by row, often from a grid, and a
-        # regular stride would pick whole columns of it.
-        first = np.arange(0, self.x.size - step + 1, step)
-        chosen = first + (step * (np.arange(first.size) * _GOLDEN % 1.0)).astype(np.intp)
-        return _Problem(self.x[chosen], self.depth[chosen], self.domain)
+def _starts(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    exponents: tuple[float, ...],
+    domain: tuple[float, float],
+    squared: bool,
+) -> list[tuple[float, Theta]]:
+    """The fixed coordinates to start from: of least squares, or of least absolute errors on some of the pairs."""
+    chosen = None if squared else spread_out(x.size)
+    if chosen is not None:
+        x, y = x[chosen], y[chosen]
+    return fixed_coordinates(x, y, exponents, domain, absolute=not squared)
 
 
 def _descend_all(
-    problem: _Problem, starts: list[tuple[float, Theta]], options: FitOptions, centre: float, scale: float
+    problem: Problem, starts: list[tuple[float, Theta]], options: FitOptions, centre: float, scale: float
 ) -> Fit:
     coarse = problem.subset()
     tolerance = max(START_TOLERANCE, options.tolerance)
     descents: list[Descent] = []
     ends: list[tuple[float, Theta]] = []
     for start, theta in starts:
-        theta, costs, iterations, stopped = _levenberg_marquardt(coarse, theta, options.max_iterations, tolerance)
+        theta, costs, iterations, stopped = levenberg_marquardt(coarse, theta, options.max_iterations, tolerance)
         rmse = scale * math.sqrt(costs[-1] / coarse.x.size)
         descents.append(Descent(start, float(theta[0]), rmse, iterations, stopped))
         ends.append((start, theta))
     # Compared on all pairs, and with the fixed coordinates themselves: a subset can mislead, and the result is
     # never to be worse than a fixed coordinate.
     start, theta = min(ends + starts, key=lambda candidate: problem(candidate[1])[0])
-    theta, costs, iterations, stopped = _levenberg_marquardt(problem, theta, options.max_iterations, options.tolerance)
+    theta, costs, iterations, stopped = levenberg_marquardt(problem, theta, options.max_iterations, options.tolerance)
     history = tuple(scale * math.sqrt(cost / problem.x.size) for cost in costs)
     descents.append(Descent(start, float(theta[0]), history[-1], iterations, stopped))
     status = FitStatus.ITERATION_LIMIT if stopped == "iteration limit" else FitStatus.CONVERGED
     return _finish(problem, theta, status, centre, scale, tuple(descents), history)
-
-
-def _levenberg_marquardt(
-    problem: _Problem, theta: Theta, max_iterations: int, tolerance: float
-) -> tuple[Theta, list[float], int, str]:
-    """Minimise from `theta`: (J^T J + mu I) delta = -J^T r, eq:lm, with Nielsen's rule for mu.
-
-    A step is taken only if it lowers the cost, and the cost is infinite outside the domain, so every
-    iterate maps the whole prior. The Jacobian comes with the cost, in one pass.
-    """
-    cost, gradient, matrix = problem(theta)
-    damping, growth = DAMPING * float(matrix.diagonal().max()), 2.0
-    costs = [cost]
-    blocked = False  # whether the step tried last left the domain
-    settled = False  # whether the last step under damping gained next to nothing
-    # Residuals at rounding level: relative to depths of order one.
-    floor = problem.x.size * (8 * np.finfo(float).eps) ** 2
-    for iteration in range(1, max_iterations + 1):
-        if cost <= floor:
-            return theta, costs, iteration - 1, "exact fit"
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # of extreme magnitudes; the step is then refused
-                step = -np.linalg.solve(matrix + damping * _IDENTITY, gradient)
-        except np.linalg.LinAlgError:
-            step = np.full(3, np.nan)
-        if np.abs(step).max() < 1e-14 * (1.0 + np.abs(theta).max()):
-            return theta, costs, iteration, "edge of the domain" if blocked else "small step"
-        new_cost, new_gradient, new_matrix = problem(theta + step)
-        blocked = not math.isfinite(new_cost)
-        if new_cost < cost:
-            expected = -float(step @ (2 * gradient + matrix @ step))
-            quality = (cost - new_cost) / expected if expected > 0 else 0.0
-            decrease = (cost - new_cost) / cost
-            theta, cost, gradient, matrix = theta + step, new_cost, new_gradient, new_matrix
-            costs.append(cost)
-            damping *= max(1 / 3, 1 - (2 * quality - 1) ** 3)
-            growth = 2.0
-            # A short step under damping is not yet a minimum, since the exponent's curvature is the smallest by far:
-            # only when a step without damping gains nothing either is it one.
-            if decrease >= tolerance:
-                settled = False
-            elif settled or tolerance >= START_TOLERANCE:
-                return theta, costs, iteration, "small decrease"
-            else:
-                settled = True
-                damping = 1e-10 * float(matrix.diagonal().max())
-        elif settled and not blocked:
-            return theta, costs, iteration, "small decrease"
-        else:
-            damping *= growth
-            growth *= 2.0
-            if damping > 1e16 * float(matrix.diagonal().max()):
-                return theta, costs, iteration, "edge of the domain" if blocked else "no decrease"
-    return theta, costs, max_iterations, "iteration limit"
-
-
-def _fixed_coordinates(
-    x: NDArray[np.float64], y: NDArray[np.float64], exponents: tuple[float, ...], domain: tuple[float, float]
-) -> list[tuple[float, Theta]]:
-    fits = [(exponent, _fixed_coordinate(x, y, exponent, domain)) for exponent in exponents]
-    return [(exponent, theta) for exponent, theta in fits if theta is not None]
-
-
-def _fixed_coordinate(
-    x: NDArray[np.float64], y: NDArray[np.float64], exponent: float, domain: tuple[float, float]
-) -> Theta | None:
-    """Least squares in the coordinate itself, or None if it falls or cannot map the whole prior."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        u = x if abs(exponent) < TINY else np.expm1(exponent * x) / exponent
-        v = y if abs(exponent) < TINY else np.expm1(exponent * y) / exponent
-        centred = u - u.mean()
-        gain = _dot(centred, v) / _dot(centred, centred)
-        offset = float(v.mean() - gain * u.mean())
-    usable = math.isfinite(gain) and gain > 0 and math.isfinite(offset) and in_domain(exponent, gain, offset, *domain)
-    return np.array([exponent, math.log(gain), offset]) if usable else None
-
-
-def _dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    # Not a @ b: that wakes the threads of the BLAS, which then compete with those of the kernels.
-    return float((a * b).sum())
 
 
 def _distinct_pairs(x: NDArray[np.float64], y: NDArray[np.float64]) -> int:
@@ -308,16 +248,19 @@ def _distinct_pairs(x: NDArray[np.float64], y: NDArray[np.float64]) -> int:
     return min(counts)
 
 
-def _scale_only(problem: _Problem, status: FitStatus, centre: float, scale: float) -> Fit:
-    """t = k h, the k of least squares in metres: gain one in log depth."""
+def _scale_only(problem: Problem, status: FitStatus, centre: float, scale: float, squared: bool) -> Fit:
+    """t = k h, the k of least squares in metres, or the median of s / h: gain one in log depth."""
+    if not squared:
+        theta = np.array([0.0, 0.0, float(np.median(np.log(problem.depth) - problem.x))])
+        return _finish(problem, theta, status, centre, scale)
     largest = float(problem.x.max())
     h = np.exp(problem.x - largest)  # at most one: neither the sum of squares nor its quotient overflows
-    theta = np.array([0.0, 0.0, math.log(_dot(problem.depth, h) / _dot(h, h)) - largest])
+    theta = np.array([0.0, 0.0, math.log(dot(problem.depth, h) / dot(h, h)) - largest])
     return _finish(problem, theta, status, centre, scale)
 
 
 def _finish(
-    problem: _Problem,
+    problem: Problem,
     theta: Theta,
     status: FitStatus,
     centre: float,
@@ -332,7 +275,29 @@ def _finish(
     covariance = np.full((3, 3), np.nan)
     if status in (FitStatus.CONVERGED, FitStatus.ITERATION_LIMIT) and count > 3:
         covariance = _paper_covariance(matrix, cost / (count - 3), response)
-    return Fit(response, status, scale * math.sqrt(cost / count), covariance, count, descents, history)
+    rmse = scale * math.sqrt(cost / count)
+    return Fit(response, status, rmse, covariance, count, np.ones(count), float(count), descents, history)
+
+
+def _finish_robust(problem: Problem, end: RobustEnd, centre: float, scale: float) -> Fit:
+    exponent, log_gain, offset = map(float, end.theta)
+    response = Response.about(centre, exponent, math.exp(log_gain), offset, scale)
+    limit = end.descents[-1].stopped == "iteration limit"
+    covariance = np.full((3, 3), np.nan)
+    if end.information is not None:
+        covariance = _paper_covariance(end.information, 1.0, response)
+    count = problem.x.size
+    return Fit(
+        response,
+        FitStatus.ITERATION_LIMIT if limit else FitStatus.CONVERGED,
+        end.descents[-1].rmse,
+        covariance,
+        count,
+        end.weights,
+        end.effective,
+        end.descents,
+        tuple(math.sqrt(cost / count) for cost in end.costs),
+    )
 
 
 def _paper_covariance(matrix: NDArray[np.float64], variance: float, response: Response) -> NDArray[np.float64]:

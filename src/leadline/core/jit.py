@@ -27,12 +27,17 @@ def inlined(function: Callable[..., Any]) -> Any:
     return njit(inline="always", error_model="numpy")(function)
 
 
-def is_warm() -> bool:
-    """Whether the largest kernel is in the on-disk cache and up to date, so that a first call need not compile it."""
-    from leadline.core.vcycle import _half_parallel
+def is_warm(*, general: bool = False) -> bool:
+    """Whether the largest kernels are in the on-disk cache and up to date, so that a first call need not compile them.
 
+    With `general` also those of the general system, which the paper's does without.
+    """
+    from leadline.core import platecycle, vcycle
+
+    kernels = [vcycle._half_parallel, *([platecycle._half_parallel] if general else [])]
     try:
-        return bool(_half_parallel._cache._cache_file._load_index())  # empty if its source has changed since
+        # An index is empty if its source has changed since.
+        return all(bool(kernel._cache._cache_file._load_index()) for kernel in kernels)
     except (AttributeError, OSError):  # numba's own business; not knowing only costs a notice
         return False
 

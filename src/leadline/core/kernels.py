@@ -7,7 +7,10 @@ and not to the value. Sums are formed per row in float64 and per block of rows, 
 not depend on the number of threads.
 
 `code` describes a pixel in one byte: bits 0-2 its number of valid neighbours d_p, bit 3 set where it is
-free (valid, with a neighbour, and not measured). `tests/operators.py` states every pass as a matrix.
+free (valid, with a neighbour, and not fixed). Where all edges weigh the same and no pixel has a mass of its own that
+byte is the whole system. Otherwise `edges` holds planes of weights, one column wider than the other arrays: [EAST] and
+[SOUTH] to the next pixel in that direction, zero beside an invalid pixel.
+`tests/operators.py` states every pass as a matrix.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from leadline.core.jit import EXACT, STENCIL, SUM, compiled
 
 FREE = 8  # bit 3 of a pixel's code
 DEGREE = 7  # mask of bits 0-2
+EAST, SOUTH, MASS, SOUTH_EAST, SOUTH_WEST, ROOT = range(6)  # planes of a level; the finest has three
 ROWS = 32  # rows per block: enough to amortise the halo, few enough to share among threads
 
 
@@ -95,12 +99,12 @@ def _encode_row(above, row, below, out):
         degree = (above[j] > 0) + (below[j] > 0) + (row[j - 1] > 0) + (row[j + 1] > 0)
         degree *= row[j] > 0
         # A valid pixel without neighbours has no edge to carry a residual: it stays at zero.
-        out[j] = degree + FREE * (row[j] == 1) * (degree > 0)
+        out[j] = degree + FREE * (row[j] & 1) * (degree > 0)
 
 
 @compiled()
 def encode(role, code):
-    """Fill `code` from the padded roles: 0 invalid, 1 free, 2 fixed."""
+    """Fill `code` from the padded roles: 0 invalid, 1 free, 2 fixed, 5 free and measured."""
     for i in range(1, role.shape[0] - 1):
         _encode_row(role[i - 1], role[i], role[i + 1], code[i])
 
@@ -114,6 +118,16 @@ def _laplacian_row(above, row, below, code, out):
         value = ((p - above[j]) + (p - below[j])) + ((p - row[j - 1]) + (p - row[j + 1]))
         value -= np.float32(4 - degree) * p
         out[j] = value if degree > 0 else np.float32(0)
+
+
+@compiled(fastmath=STENCIL)
+def weighted_row(above, row, below, edges, i, out):
+    """(A p) on one row of the image, A the Laplacian of its weighted graph."""
+    east, south, north = edges[EAST, i], edges[SOUTH, i], edges[SOUTH, i - 1]
+    for j in range(1, row.size - 1):
+        p = row[j]
+        across = east[j] * (p - row[j + 1]) + east[j - 1] * (p - row[j - 1])
+        out[j] = across + (south[j] * (p - below[j]) + north[j] * (p - above[j]))
 
 
 @compiled()
@@ -158,17 +172,66 @@ def _operator_block(block, p, code, out, data, laplacian, sign, dots, squares):
     squares[block] = square
 
 
+@compiled(fastmath=SUM)
+def _weighted_operator_row(row, bend, p, mass, pull, code, out, laplacian, sign):
+    dot = 0.0
+    square = 0.0
+    for j in range(1, row.size - 1):
+        value = row[j] + mass[j] * p[j] + laplacian * bend[j]
+        if pull is not None:
+            value -= pull[j]
+        value = np.float32(sign * value)
+        value = value if code[j] >= FREE else np.float32(0)
+        out[j] = value
+        dot += np.float64(value) * p[j]
+        square += np.float64(value) * np.float64(value)
+    return dot, square
+
+
+@compiled()
+def _weighted_block(block, p, code, edges, mass, pull, out, laplacian, sign, dots, squares):
+    height = p.shape[0] - 2
+    first = 1 + block * ROWS
+    ring = np.zeros((3, p.shape[1]), p.dtype)
+    bend = np.zeros(p.shape[1], p.dtype)
+    dot = 0.0
+    square = 0.0
+    for i in range(first - 1, min(first + ROWS, height + 1) + 1):
+        if 1 <= i <= height:
+            weighted_row(p[i - 1], p[i], p[i + 1], edges, i, ring[i % 3])
+        else:
+            clear(ring[i % 3])
+        k = i - 1
+        if k >= first:
+            row = ring[k % 3]
+            weighted_row(ring[(k - 1) % 3], row, ring[i % 3], edges, k, bend)
+            if pull is None:
+                sums = _weighted_operator_row(row, bend, p[k], mass[k], None, code[k], out[k], laplacian, sign)
+            else:
+                sums = _weighted_operator_row(row, bend, p[k], mass[k], pull[k], code[k], out[k], laplacian, sign)
+            dot += sums[0]
+            square += sums[1]
+    dots[block] = dot
+    squares[block] = square
+
+
 @compiled(parallel=True)
-def apply_operator(p, code, out, data, laplacian, sign, dots, squares):
+def apply_operator(p, code, edges, mass, pull, out, data, laplacian, sign, dots, squares):
     """out = sign (A + data I + laplacian A^2) p on the free pixels, zero elsewhere.
 
     Per block, `dots` receives the sum of p out and `squares` that of out^2. A^2 runs over all valid
     pixels, so A p is needed at measured pixels too; its rows live in a ring of three, and the whole
     operator reads and writes each array once. p may be float32 (a direction) or float64 (the solution,
     for the true residual): the arithmetic follows it.
+
+    With `edges`, A is that of the weighted graph, and `mass`, one number per pixel, replaces the data weight; without,
+    both are None. `pull`, or None, is subtracted in the brackets: the right-hand side that soft measurements give.
     """
     for block in prange(dots.size):
-        _operator_block(np.int64(block), p, code, out, data, laplacian, sign, dots, squares)
+        if edges is None:
+            _operator_block(np.int64(block), p, code, out, data, laplacian, sign, dots, squares)
+        else:
+            _weighted_block(np.int64(block), p, code, edges, mass, pull, out, laplacian, sign, dots, squares)
 
 
 @compiled(fastmath=SUM)

@@ -27,9 +27,8 @@ from numba import prange
 from numpy.typing import NDArray
 
 from leadline.core.jit import STENCIL, compiled
-from leadline.core.kernels import DEGREE
+from leadline.core.kernels import DEGREE, EAST, MASS, ROOT, SOUTH, SOUTH_EAST, SOUTH_WEST
 
-EAST, SOUTH, MASS, SOUTH_EAST, SOUTH_WEST, ROOT = range(6)  # planes of a level in set-up; the finest has three
 CENTRE, TOP_0, TOP_1, LEFT_0, LEFT_2, MID_0, MID_1, MID_2, MID_3 = range(9)  # planes of a transfer
 COARSEST = 16  # pixels of the level that is solved by a stored inverse
 BLOCK = 16  # coarse rows that one thread takes at a time
@@ -64,24 +63,42 @@ class Hierarchy:
 def build(code: NDArray[np.uint8], data: float) -> Hierarchy:
     """The levels below the image that `code` describes, for S = A + data I."""
     size = (code.shape[0] - 2, code.shape[1] - 2)
-    fine = _planes(3, size)
+    fine = planes(3, size)
     levels: list[Level] = []
     while not levels or size[0] * size[1] > COARSEST:
-        size = ((size[0] + 1) // 2, (size[1] + 1) // 2)
+        size = halved(size)
         operator, transfer, vectors = (np.zeros((k, size[0] + 2, size[1] + 2), np.float32) for k in (4, 9, 3))
-        coarse = _planes(6, size)
-        count = (size[0] - 1) // BLOCK + 1
-        run = _coarsen_parallel if fine[0].size >= SERIAL else _coarsen_serial
-        for phase in range(1 if levels else 0, PHASES):
-            run(phase, count, code, np.float32(data), fine, transfer, coarse, operator)
+        coarse = planes(6, size)
+        coarsen(range(1 if levels else 0, PHASES), code, data, fine, transfer, coarse, operator)
         levels.append(Level(operator, transfer, vectors))
         fine = coarse
     return Hierarchy(code, data, tuple(levels), _inverse(operator))
 
 
-def _planes(count: int, size: tuple[int, int]) -> Planes:
+def planes(count: int, size: tuple[int, int]) -> Planes:
+    """Zeros for the edges and masses of a level, padded."""
     # One column more than the padding: at odd widths the last cell looks two columns past its corner.
     return np.zeros((count, size[0] + 2, size[1] + 3), np.float32)
+
+
+def halved(size: tuple[int, int]) -> tuple[int, int]:
+    return (size[0] + 1) // 2, (size[1] + 1) // 2
+
+
+def coarsen(
+    phases: range,
+    code: NDArray[np.uint8],
+    data: float,
+    fine: Planes,
+    transfer: Planes,
+    coarse: Planes,
+    operator: Planes,
+) -> None:
+    """Run `phases` of `_coarsen_block`, each over all blocks of the coarse level, before the next."""
+    count = (transfer.shape[1] - 3) // BLOCK + 1
+    run = _coarsen_parallel if fine[0].size >= SERIAL else _coarsen_serial
+    for phase in phases:
+        run(phase, count, code, np.float32(data), fine, transfer, coarse, operator)
 
 
 @compiled()

@@ -3,6 +3,9 @@
 With x = log(h / centre) and q = log(t / scale), and phi taken relative to centre and scale, everything follows
 from two exponentials and a logarithm a pair: phi(h), g = t^exponent = 1 + exponent (gain phi(h) + offset),
 q = log(g) / exponent, 1 / phi'(t) = t / g, and d phi / d exponent = q^2 k(exponent q).
+
+`normal_equations` is the paper's sum of squares in metres. `robust_equations` is the same for residuals in metres or in
+log depth, each times its own precision, under a loss that is convex, or not, in what exceeds a few standard deviations.
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ from __future__ import annotations
 import numpy as np
 
 from leadline.core.calibration import NEAR_LOSS, TINY
-from leadline.core.elementary import exp, expm1, log
+from leadline.core.elementary import exp, expm1, log, log1p
 from leadline.core.jit import EXACT, SUM, compiled, inlined
 
 CHUNK = 512  # pairs per partial sum: their rows stay in the first-level cache
+SQUARED, HUBER, CAUCHY, GEMAN_MCCLURE = range(4)
 
 
 @inlined
@@ -106,3 +110,82 @@ def normal_equations(x, depth, exponent, gain, offset, rest, sums):
     for chunk in range(sums.shape[0]):
         part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
         _chunk_equations(x[part], depth[part], exponent, gain, offset, rest, sums[chunk])
+
+
+@compiled(fastmath=EXACT)
+def _differentiate_log(x, log_depth, response, power, q, exponent, gain, rows):
+    """As `_differentiate`, of log s - log t: every derivative is that of s - t divided by t."""
+    residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
+    for i in range(x.size):
+        ratio = 1.0 / power[i]
+        curvature_t = q[i] * q[i] * _bend(exponent * q[i], power[i] - 1.0)
+        curvature_h = x[i] * x[i] * _bend(exponent * x[i], exponent * response[i])
+        residual[i] = log_depth[i] - q[i]
+        by_exponent[i] = (curvature_t - gain * curvature_h) * ratio
+        by_gain[i] = -gain * response[i] * ratio
+        by_offset[i] = -ratio
+
+
+@inlined
+def _weight_and_loss(z, loss, width):
+    """rho(z) and w = d rho / d z^2 of one standardised residual."""
+    square = z * z
+    u = square / (width * width)
+    if loss == HUBER:
+        inside = abs(z) <= width
+        size = width if inside else abs(z)
+        return width / size, square if inside else width * (2.0 * size - width)
+    if loss == CAUCHY:
+        return 1.0 / (1.0 + u), width * width * log1p(u)
+    if loss == GEMAN_MCCLURE:
+        return 1.0 / ((1.0 + u) * (1.0 + u)), square / (1.0 + u)
+    return 1.0, square
+
+
+@compiled(fastmath=SUM)
+def _reweight(rows, precision, loss, width):
+    """Scale each pair's rows by precision and the root of its weight, so that sums of products are weighted sums."""
+    total = 0.0
+    for i in range(precision.size):
+        weight, value = _weight_and_loss(rows[0, i] * precision[i], loss, width)
+        factor = precision[i] * np.sqrt(weight)
+        for k in range(4):
+            rows[k, i] *= factor
+        total += value
+    return total
+
+
+@compiled()
+def robust_equations(x, target, precision, exponent, gain, offset, rest, in_logs, loss, width, sums):
+    """Per chunk of pairs: the losses, J^T W r, and the upper triangle of J^T W J, W being precision^2 times weight.
+
+    `target` is the depth, or with `in_logs` its logarithm; `width` is where the loss bends, in standard deviations.
+    """
+    for chunk in range(sums.shape[0]):
+        part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+        h, s, p = x[part], target[part], precision[part]
+        response, power, q = np.empty(h.size), np.empty(h.size), np.empty(h.size)
+        rows = np.empty((4, h.size))
+        if abs(exponent) < TINY:
+            _predict_log(h, gain, offset, response, power, q)
+        else:
+            _predict(h, exponent, gain, offset, rest, response, power, q)
+        if in_logs:
+            _differentiate_log(h, s, response, power, q, exponent, gain, rows)
+        else:
+            _differentiate(h, s, response, power, q, exponent, gain, rows)
+        total = _reweight(rows, p, loss, width)
+        _accumulate(rows, h.size, sums[chunk])
+        sums[chunk, 0] = total
+
+
+@compiled()
+def robust_residuals(x, target, exponent, gain, offset, rest, in_logs, residual):
+    """The residuals alone, in metres (units of the scale) or in log depth."""
+    response, power = np.empty(x.size), np.empty(x.size)
+    if abs(exponent) < TINY:
+        _predict_log(x, gain, offset, response, power, residual)
+    else:
+        _predict(x, exponent, gain, offset, rest, response, power, residual)
+    for i in range(x.size):
+        residual[i] = target[i] - (residual[i] if in_logs else np.exp(residual[i]))

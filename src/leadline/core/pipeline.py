@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from leadline.core.calibration import SMALLEST, VALID_BITS, calibrate, contiguous, valid_bits
 from leadline.core.estimator import Fit, FitStatus, fit_response
 from leadline.core.jit import one_caller
+from leadline.core.noise import Noise, precision, sigma_at
 from leadline.core.reconstruction import Reconstruction, reconstruct
+from leadline.core.rejection import Rejected, contradictions
 from leadline.core.solver import SolveStatus
 from leadline.core.types import (
     BoolArray,
     CompletionOptions,
+    FitOptions,
     FloatArray,
     InputError,
     NotConverged,
@@ -24,6 +27,11 @@ from leadline.core.types import (
     as_mask,
     json_ready,
 )
+from leadline.core.uncertainty import log_deviation
+
+# Tiles along each side of the image for the fit's `groups`: larger than most surfaces, and enough of them to count.
+# Between 4 and 12 the accuracy on real scenes is the same to 0.3 %.
+TILES = 6
 
 
 @dataclass(frozen=True)
@@ -33,8 +41,8 @@ class Completion:
     Attributes
     ----------
     depth : (H, W), dtype of the measurements
-        Metres. Equal to the measurement, bit for bit, where there is one; positive and finite wherever the
-        prior is valid; NaN elsewhere.
+        Metres. Equal to the measurement, bit for bit, where there is one that is taken as exact and not left out;
+        positive and finite wherever the prior is valid; NaN elsewhere.
     calibrated : (H, W) float32
         Metres: the response stage alone, t of eq:dense.
     fit : Fit
@@ -43,6 +51,11 @@ class Completion:
         Measurements at pixels without a valid prior: in `depth`, but without a part in the fit or the solve.
     invalid : int
         Pixels without a valid prior.
+    rejected : Rejected or None
+        The measurements left out, with ``options.reject``.
+    sigma : (H, W) float32 or None
+        One standard deviation of `depth` in metres, if it was asked for; see `uncertainty.py`. NaN where the
+        prior is invalid, and everywhere with fewer than eight measurements.
     """
 
     depth: FloatArray
@@ -52,6 +65,8 @@ class Completion:
     options: CompletionOptions
     unpaired: int
     invalid: int
+    rejected: Rejected | None = None
+    sigma: NDArray[np.float32] | None = None
 
     def __str__(self) -> str:
         height, width = self.depth.shape
@@ -59,6 +74,7 @@ class Completion:
         solve = self.reconstruction
         lines = [
             f"{width} x {height} pixels, {self.fit.count} measurements"
+            + (f", {self.rejected.where.size} more left out as wrong" if self.rejected is not None else "")
             + (f", {self.unpaired} more where the prior is invalid" if self.unpaired else "")
             + (f", {self.invalid} pixels without a prior" if self.invalid else ""),
             f"fit    {self.fit.status}",
@@ -66,6 +82,8 @@ class Completion:
             f"scale {response.scale:.4g} m, rmse {self.fit.rmse:.4g} m",
             f"solve  {solve.status} ({solve.iterations} iterations, residual {solve.residual:.1e})",
         ]
+        if self.sigma is not None and np.isfinite(self.sigma).any():
+            lines.append(f"sigma  {np.nanmedian(self.sigma):.4g} m, the median over the image")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,6 +93,7 @@ class Completion:
             "reconstruction": self.reconstruction.to_dict(),
             "unpaired": self.unpaired,
             "invalid": self.invalid,
+            "rejected": None if self.rejected is None else self.rejected.to_dict(),
             "options": asdict(self.options),
         }
         return json_ready(values)  # type: ignore[no-any-return]
@@ -85,6 +104,8 @@ def complete(
     sparse: ArrayLike,
     *,
     valid: ArrayLike | None = None,
+    noise: Noise | float | ArrayLike | None = None,
+    uncertainty: bool = False,
     options: CompletionOptions | None = None,
 ) -> Completion:
     """Dense metric depth from a relative prior and sparse measurements.
@@ -98,6 +119,11 @@ def complete(
         Metres; 0, negative, NaN and inf mean "not measured".
     valid : (H, W) bool array, optional
         False where neither prior nor measurement is to be used.
+    noise : float, Noise or (H, W) array, optional
+        Standard deviation of the measurements in metres: the more certain ones count for more in the fit, and the
+        depth passes them by no closer than that. Where it is 0 they are kept exactly. Default: all are kept exactly.
+    uncertainty : bool
+        Also estimate the standard deviation of each depth, `Completion.sigma`, at three times the cost.
     options : CompletionOptions, optional
         Default: the paper's.
 
@@ -118,6 +144,105 @@ def complete(
     True
     """
     options = options or CompletionOptions()
+    given = _given(prior, sparse, valid, noise, options)
+    pairs, measurements, unpaired = given.pairs, given.measurements, given.unpaired
+    fit, calibrated, depth, reconstruction = pairs.complete(options)
+    deviation = None
+    if uncertainty:
+        relative = log_deviation(
+            lambda out: pairs.only(~out).complete(options)[2], depth, pairs.where, pairs.measured, pairs.log_sigma
+        )
+        deviation = (relative * depth).astype(np.float32)
+    depth.flat[unpaired] = measurements.flat[unpaired]
+    result = Completion(
+        depth, calibrated, fit, reconstruction, options, unpaired.size, given.invalid, given.rejected, deviation
+    )
+    if options.strict and not (fit.status is FitStatus.CONVERGED and reconstruction.converged):
+        raise NotConverged(f"strict: fit {fit.status}; solve {reconstruction.status}.")
+    return result
+
+
+def respond(
+    prior: ArrayLike | Prior, sparse: ArrayLike, *, options: CompletionOptions | None = None
+) -> tuple[Fit, NDArray[np.float32]]:
+    """The response stage alone: the fit, and the calibrated prior t, (H, W) in metres; see `complete`."""
+    options = options or CompletionOptions()
+    return _given(prior, sparse, None, None, options).pairs.respond(options.fit)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """A prior with its valid range, and the measurements (flat indices, metres, sigma in metres) that meet it."""
+
+    prior: FloatArray
+    ends: tuple[float, float]
+    where: NDArray[np.intp]
+    measured: FloatArray
+    sigma: NDArray[np.float64] | None
+
+    @property
+    def log_sigma(self) -> NDArray[np.float64] | None:
+        return None if self.sigma is None else self.sigma / self.measured
+
+    def only(self, keep: BoolArray) -> _Pairs:
+        sigma = None if self.sigma is None else self.sigma[keep]
+        return replace(self, where=self.where[keep], measured=self.measured[keep], sigma=sigma)
+
+    def fit(self, options: FitOptions) -> Fit:
+        groups = None if options.least_squares else _tiles(self.where, self.prior.shape)
+        ends = self.ends if self.where.size else None
+        return fit_response(self.prior.flat[self.where], self.measured, ends, options, sigma=self.sigma, groups=groups)
+
+    def contradictions(self) -> tuple[BoolArray, Rejected]:
+        """Which measurements to keep, judged by a fit that wrong ones do not draw to themselves."""
+        t = self.fit(FitOptions(residual="log", loss="cauchy")).response(self.prior.flat[self.where])
+        with one_caller():
+            return contradictions(np.log(self.measured / t), self.where, self.prior.shape, self.log_sigma)
+
+    def respond(self, options: FitOptions) -> tuple[Fit, NDArray[np.float32]]:
+        """The fit, and the calibrated prior: NaN everywhere without a measurement."""
+        fit = self.fit(options)
+        calibrated = np.full(self.prior.shape, np.nan, np.float32)
+        if fit.status is not FitStatus.NO_MEASUREMENTS:
+            with one_caller():
+                calibrate(self.prior, calibrated, *fit.response.plan(self.ends))
+        return fit, calibrated
+
+    def complete(self, options: CompletionOptions) -> tuple[Fit, NDArray[np.float32], FloatArray, Reconstruction]:
+        """The fit, the calibrated prior, and the depth with the way it was found."""
+        fit, calibrated = self.respond(options.fit)
+        if fit.status is FitStatus.NO_MEASUREMENTS:
+            nothing = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
+            return fit, calibrated, calibrated.astype(self.measured.dtype), nothing
+        with one_caller():
+            soft: dict[str, Any] = {}
+            if self.log_sigma is not None:
+                residuals = np.log(self.measured / calibrated.flat[self.where])
+                screening = options.reconstruction.weight_data / options.reconstruction.weight_gradient
+                weights = precision(residuals, self.log_sigma, self.where, self.prior.shape, screening)
+                soft = {"precision": weights, "exact": np.isinf(weights)}
+            depth, reconstruction = reconstruct(calibrated, self.where, self.measured, options.reconstruction, **soft)
+        return fit, calibrated, depth, reconstruction
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """What `complete` was given, brought together: the pairs, and what could not be paired."""
+
+    pairs: _Pairs
+    measurements: FloatArray
+    unpaired: NDArray[np.intp]  # flat indices of measurements without a prior
+    invalid: int  # pixels without a prior
+    rejected: Rejected | None
+
+
+def _given(
+    prior: ArrayLike | Prior,
+    sparse: ArrayLike,
+    valid: ArrayLike | None,
+    noise: Noise | float | ArrayLike | None,
+    options: CompletionOptions,
+) -> _Given:
     prior = prior if isinstance(prior, Prior) else Prior(prior)  # type: ignore[arg-type]
     measurements = as_map(sparse, "sparse")
     if measurements.shape != prior.shape:
@@ -130,21 +255,13 @@ def complete(
     h = contiguous(_masked(prior.depth(), mask))
     where, measured, unpaired = _pairs(h, measurements, mask)
     lowest, highest, invalid = _valid_range(h)
-    fit = fit_response(h.flat[where], measured, (lowest, highest) if where.size else None, options.fit)
-
-    calibrated = np.full(h.shape, np.nan, np.float32)
-    if fit.status is FitStatus.NO_MEASUREMENTS:
-        depth = calibrated.astype(measurements.dtype)
-        reconstruction = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
-    else:
-        with one_caller():
-            calibrate(h, calibrated, *fit.response.plan((lowest, highest)))
-            depth, reconstruction = reconstruct(calibrated, where, measured, options.reconstruction)
-    depth.flat[unpaired] = measurements.flat[unpaired]
-    result = Completion(depth, calibrated, fit, reconstruction, options, unpaired.size, invalid)
-    if options.strict and not (fit.status is FitStatus.CONVERGED and reconstruction.converged):
-        raise NotConverged(f"strict: fit {fit.status}; solve {reconstruction.status}.")
-    return result
+    sigma = None if noise is None else sigma_at(noise, measured, where, prior.shape)
+    pairs = _Pairs(h, (lowest, highest), where, measured, sigma)
+    rejected = None
+    if options.reject:
+        keep, rejected = pairs.contradictions()
+        pairs = pairs.only(keep)
+    return _Given(pairs, measurements, unpaired, invalid, rejected)
 
 
 def _masked(depth: FloatArray, mask: BoolArray | None) -> FloatArray:
@@ -163,6 +280,13 @@ def _pairs(
     paired = (h >= SMALLEST) & (h < np.inf)
     paired_where = where[paired]
     return paired_where, measurements.flat[paired_where], where[~paired]
+
+
+def _tiles(where: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.intp]:
+    """The tile of the image that each measurement lies in: a network errs by whole surfaces, not by pixels."""
+    rows, columns = np.divmod(where, shape[1])
+    tiles: NDArray[np.intp] = rows * TILES // shape[0] * TILES + columns * TILES // shape[1]
+    return tiles
 
 
 def _valid_range(prior: FloatArray) -> tuple[float, float, int]:

@@ -4,20 +4,23 @@ With x = log D and l = log t the unknown is the residual r = x - l. It minimises
 
     grad |G r|^2 + data |r|^2 + lap |L r|^2    subject to    r = log s - log t where measured,
 
-G and L living on the four-neighbour graph of the valid pixels. The unit of depth cancels from r.
+G and L living on the four-neighbour graph of the valid pixels. The unit of depth cancels from r. `System` has the
+general form: weighted edges, and measurements that draw instead of fixing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from leadline.core import kernels
-from leadline.core.solver import SolveStatus, solve
-from leadline.core.types import FloatArray, ReconstructionOptions
+from leadline.core.adaptive import Adapted, adapt
+from leadline.core.solver import SolveStatus
+from leadline.core.system import System
+from leadline.core.types import BoolArray, FloatArray, ReconstructionOptions
 
 
 @dataclass(frozen=True)
@@ -25,13 +28,14 @@ class Reconstruction:
     """How the residual solve went.
 
     `residual` is the true relative residual |b - Q r| / |b|, computed in float64 after the last step, and
-    `history` the recursive one before each step.
+    `history` the recursive one before each step. `adapted` is the system that the measurements chose, if they did.
     """
 
     status: SolveStatus
     iterations: int
     residual: float
     history: tuple[float, ...]
+    adapted: Adapted | None = None
 
     @property
     def converged(self) -> bool:
@@ -44,6 +48,7 @@ class Reconstruction:
             "converged": self.converged,
             "iterations": self.iterations,
             "residual": self.residual,
+            "adapted": None if self.adapted is None else self.adapted.to_dict(),
         }
 
 
@@ -52,6 +57,11 @@ def reconstruct(
     where: NDArray[np.intp],
     measured: FloatArray,
     options: ReconstructionOptions,
+    *,
+    edges: tuple[ArrayLike, ArrayLike] | None = None,
+    precision: ArrayLike | None = None,
+    targets: FloatArray | None = None,
+    exact: BoolArray | None = None,
 ) -> tuple[FloatArray, Reconstruction]:
     """Depth that equals `measured` at the pixels `where` and follows the gradients of log t elsewhere.
 
@@ -65,24 +75,26 @@ def reconstruct(
         Flat indices of the measured pixels; t must be valid there.
     measured : (n,) float32 or float64
         Their depth in metres, > 0. The result has this dtype and these very values.
+    edges, precision
+        Weights of the edges and of the measurements, see `System`. A soft measurement draws its surroundings only as
+        far as its precision goes.
+    targets : (n,) float64, optional
+        Log residual that the field is drawn to at each measurement. Default: that of the measured depth.
+    exact : (n,) bool, optional
+        False where the result is to have the field's own depth and not the measured one. Default: nowhere.
     """
     height, width = calibrated.shape
-    row, column = np.divmod(where, width)
-    role = np.zeros((height + 2, width + 2), np.uint8)
-    # Not isfinite(..., out=...): NumPy gets that wrong for a strided output, as the padding makes that of one column.
-    role[1:-1, 1:-1] = valid = np.isfinite(calibrated)
-    role[row + 1, column + 1] = 2
-    if not valid.all():  # otherwise there is one component
-        kernels.fix_unobserved(role)
-    del valid
-    code = np.zeros_like(role)
-    kernels.encode(role, code)
-    del role
-
-    field = np.zeros(code.shape)
-    field[row + 1, column + 1] = np.log(measured.astype(np.float64) / calibrated[row, column].astype(np.float64))
-    solution = solve(code, field, options)
+    adapted = None
+    if options.system == "adaptive":
+        adapted = adapt(calibrated, where, measured)
+        edges, targets = adapted.edges, adapted.targets
+        precision = adapted.precision if precision is None else np.minimum(precision, adapted.precision)
+        options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
+    system = System(np.isfinite(calibrated), where, options, edges=edges, precision=precision)
+    if targets is None:
+        targets = np.log(measured.astype(np.float64) / calibrated.flat[where].astype(np.float64))
+    solution = system.solve(targets)
     depth = np.empty((height, width), measured.dtype)
     kernels.restore(calibrated, solution.field, depth)
-    depth[row, column] = measured
-    return depth, Reconstruction(solution.status, solution.iterations, solution.residual, solution.history)
+    depth.flat[where if exact is None else where[exact]] = measured if exact is None else measured[exact]
+    return depth, Reconstruction(solution.status, solution.iterations, solution.residual, solution.history, adapted)

@@ -1,7 +1,8 @@
 """Slow, plain statements of what the kernels compute, for tests and for readers.
 
 Measured pairs (eq:prediction, eq:jacobian): `normal_equations.normal_equations` computes in one fused pass what
-stands here as the paper writes it, with the prior in units of its centre and the depth in units of the scale.
+stands here as the paper writes it, with the prior in units of its centre and the depth in units of the scale; and
+`normal_equations.robust_equations` what stands here for other residuals and losses.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.core.normal_equations import CAUCHY, GEMAN_MCCLURE, HUBER
 from leadline.core.response import exponent_slope, forward, inverse, slope
+from leadline.core.robust import LOSSES
 
 Array = NDArray[np.float64]
 
@@ -40,3 +43,33 @@ def pair_equations(
     r = residuals(prior, depth, exponent, gain, offset)
     J = jacobian(prior, exponent, gain, offset)
     return float(r @ r), J.T @ r, J.T @ J
+
+
+def losses(z: Array, name: str) -> Array:
+    """rho of standardised residuals, shape (n,): z^2 for small z, each bounded or slowed in its own way beyond."""
+    kind, k = LOSSES[name]
+    if kind == HUBER:
+        return np.where(np.abs(z) <= k, z * z, 2 * k * np.abs(z) - k * k)
+    if kind == CAUCHY:
+        return k * k * np.log1p((z / k) ** 2)
+    return z * z / (1 + (z / k) ** 2) if kind == GEMAN_MCCLURE else z * z
+
+
+def log_residuals(prior: Array, depth: Array, exponent: float, gain: float, offset: float) -> Array:
+    """r = log s - log t, shape (n,)."""
+    return np.log(depth / predict(prior, exponent, gain, offset))
+
+
+def log_jacobian(prior: Array, exponent: float, gain: float, offset: float) -> Array:
+    """Derivatives of `log_residuals` in (exponent, log gain, offset), shape (n, 3)."""
+    return jacobian(prior, exponent, gain, offset) / predict(prior, exponent, gain, offset)[:, np.newaxis]
+
+
+def robust_equations(
+    residual: Array, jacobian: Array, precision: Array, name: str, step: float = 1e-6
+) -> tuple[float, Array, Array]:
+    """Sum of losses, J^T W r and J^T W J, with the weight of each pair by differences: w = rho'(z) / (2 z)."""
+    z = residual * precision
+    slope = (losses(z + step, name) - losses(z - step, name)) / (2 * step)
+    w = precision**2 * np.where(np.abs(z) > step, slope / (2 * np.where(z == 0, 1.0, z)), 1.0)
+    return float(losses(z, name).sum()), jacobian.T @ (w * residual), (jacobian.T * w) @ jacobian

@@ -1,9 +1,8 @@
-"""Preconditioned conjugate gradients on the masked residual system, with the reason it stopped.
+"""Preconditioned conjugate gradients on a residual system, with the reason it stopped.
 
-The system is Q_UU r_U = -Q_UF r_F with Q = A + data I + laplacian A^2 (Appendix A, everything divided
-by the gradient weight). Written for the whole field x, zero at invalid pixels and fixed at measured
-ones, its residual on the free pixels is simply -(Q x)_U: the right-hand side is the residual of the
-field that is zero on all free pixels, and the *true* residual at the end takes one more pass in float64.
+The system is Q_UU r_U = -Q_UF r_F + b_U with F the fixed and U the free pixels; system.py says where it comes from.
+Written for the whole field r, zero at invalid pixels, its residual is simply (b - Q r)_U: no right-hand side is formed,
+and the *true* residual at the end takes one more pass in float64.
 """
 
 from __future__ import annotations
@@ -15,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.core import kernels
-from leadline.core.multigrid import build
-from leadline.core.types import ReconstructionOptions, Status
-from leadline.core.vcycle import VCycle
+from leadline.core.types import FloatArray, ReconstructionOptions, Status
 
 DEFAULT_LIMIT = {"multigrid": 200, "jacobi": 500}  # 500 is the paper's
 # The recursive residual may run ahead of the true one, in float32 by some 1e-7 of where it started. Once it has
@@ -37,13 +34,72 @@ class SolveStatus(Status):
 
 @dataclass(frozen=True)
 class Solution:
-    """The padded field and how it was reached; `history` holds the relative residual before each step."""
+    """The field and how it was reached; `history` holds the relative residual before each step.
+
+    `field` is padded by a pixel on every side, as the kernels want it; `interior` is the image.
+    """
 
     field: NDArray[np.float64]
     status: SolveStatus
     iterations: int
     residual: float
     history: tuple[float, ...]
+
+    @property
+    def interior(self) -> NDArray[np.float64]:
+        return self.field[1:-1, 1:-1]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Q = A + data I + laplacian A^2 on the free pixels, padded.
+
+    Of a weighted graph if `edges` is given; `mass` then stands for the data weight and holds the precision of soft
+    measurements too. See kernels.py for the layout.
+    """
+
+    code: NDArray[np.uint8]
+    data: float
+    laplacian: float
+    edges: NDArray[np.float32] | None = None
+    mass: NDArray[np.float32] | None = None
+
+    @property
+    def representable(self) -> bool:
+        """Whether the weights are numbers in float32, too."""
+        return max(self.data, self.laplacian) < float(np.finfo(np.float32).max)
+
+    def apply(self, p: NDArray[np.float32], out: NDArray[np.float32]) -> float:
+        """out = Q p; returns p . Q p."""
+        dots, squares = self._sums()
+        weights = np.float32(self.data), np.float32(self.laplacian), np.float32(1)
+        kernels.apply_operator(p, self.code, self.edges, self.mass, None, out, *weights, dots, squares)
+        return float(dots.sum())
+
+    def residual(self, field: NDArray[np.float64], pull: NDArray[np.float64] | None, out: NDArray[np.float32]) -> float:
+        """out = pull - Q field, in float64 until it is stored; returns its norm."""
+        dots, squares = self._sums()
+        weights = self.data, self.laplacian, -1.0
+        kernels.apply_operator(field, self.code, self.edges, self.mass, pull, out, *weights, dots, squares)
+        return float(np.sqrt(squares.sum()))
+
+    def diagonal(self, row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Q_pp = data + a + laplacian (a^2 + sum of w^2) at padded indices, a the sum of a pixel's edges w."""
+        if self.edges is None or self.mass is None:  # w = 1
+            degree = (self.code[row, column] & kernels.DEGREE).astype(np.float64)
+            squares = degree
+            mass: FloatArray | float = self.data
+        else:
+            east, south = self.edges[kernels.EAST], self.edges[kernels.SOUTH]
+            around = [east[row, column], east[row, column - 1], south[row, column], south[row - 1, column]]
+            weights = np.array(around, np.float64)
+            degree, squares, mass = weights.sum(axis=0), (weights**2).sum(axis=0), self.mass[row, column]
+        diagonal: NDArray[np.float64] = mass + degree + self.laplacian * (degree**2 + squares)
+        return diagonal
+
+    def _sums(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        count = kernels.blocks(self.code.shape[0] - 2)
+        return np.zeros(count), np.zeros(count)
 
 
 class Preconditioner(Protocol):
@@ -56,16 +112,18 @@ class Preconditioner(Protocol):
         """An array of the image's padded shape that is free between two calls."""
         ...
 
+    def relax(self) -> bool:
+        """Become more cautious, having turned out not to be definite; False if there is no way to."""
+        ...
+
 
 class Jacobi:
-    """z = r / diag(Q), Q_pp = data + d_p + laplacian (d_p^2 + d_p): the paper's preconditioner."""
+    """z = r / diag(Q): the paper's preconditioner."""
 
-    def __init__(self, code: NDArray[np.uint8], data: float, laplacian: float) -> None:
-        degree = np.arange(kernels.DEGREE + 1, dtype=np.float64)
-        degree[0] = 1.0  # a free pixel has neighbours; with a vanishing data weight its inverse would be infinite
-        inverse = 1.0 / (data + degree + laplacian * (degree**2 + degree))
-        free = code >= kernels.FREE
-        self._inverse = np.where(free, inverse.astype(np.float32)[code & kernels.DEGREE], np.float32(0))
+    def __init__(self, operator: Operator) -> None:
+        free = np.nonzero(operator.code >= kernels.FREE)
+        self._inverse = np.zeros(operator.code.shape, np.float32)
+        self._inverse[free] = 1.0 / operator.diagonal(*free)
         self._result = np.empty_like(self._inverse)
         self.scratch = np.zeros_like(self._inverse)
 
@@ -73,45 +131,40 @@ class Jacobi:
         np.multiply(self._inverse, r, out=self._result)
         return self._result, float(np.einsum("ij,ij->i", self._result, r, dtype=np.float64).sum())
 
+    def relax(self) -> bool:
+        return False
 
-def solve(code: NDArray[np.uint8], field: NDArray[np.float64], options: ReconstructionOptions) -> Solution:
-    """Minimise the residual energy over the free pixels of `field`, which is overwritten and returned.
+
+def conjugate_gradients(
+    operator: Operator,
+    precondition: Preconditioner,
+    field: NDArray[np.float64],
+    pull: NDArray[np.float64] | None,
+    size: float,
+    options: ReconstructionOptions,
+) -> Solution:
+    """Solve for the free pixels of `field`, which is overwritten and returned.
 
     Parameters
     ----------
-    code : (H + 2, W + 2) uint8
-        Roles of the pixels, see kernels.py.
     field : (H + 2, W + 2) float64
-        Log residuals at measured pixels, zero elsewhere.
+        The fixed values, and where to start from at free pixels.
+    pull : (H + 2, W + 2) float64, optional
+        Right-hand side b at free pixels, beside what the fixed ones give.
+    size : float
+        The residual that the tolerance is relative to.
     """
-    data = options.weight_data / options.weight_gradient
-    laplacian = options.weight_laplacian / options.weight_gradient
     limit = options.max_iterations or DEFAULT_LIMIT[options.solver]
-    count = kernels.blocks(code.shape[0] - 2)
-    dots, squares = np.zeros(count), np.zeros(count)
-
-    r = np.zeros(field.shape, np.float32)
-    kernels.apply_operator(field, code, r, data, laplacian, -1.0, dots, squares)
-    size = float(np.sqrt(squares.sum()))
-    if size == 0.0:
-        return Solution(field, SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
-    if not (np.isfinite(size) and max(data, laplacian) < float(np.finfo(np.float32).max)):
-        return Solution(field, SolveStatus.BROKE_DOWN, 0, float("nan"), ())
-
-    multigrid = options.solver == "multigrid"
-    precondition: Preconditioner = VCycle(build(code, data)) if multigrid else Jacobi(code, data, laplacian)
+    r, p = (np.zeros(field.shape, np.float32) for _ in range(2))
     q = precondition.scratch
-    p = np.zeros(field.shape, np.float32)
-    data32, laplacian32 = np.float32(data), np.float32(laplacian)
-
-    history = [1.0]
-    started_at = 1.0  # relative residual at the last (re)start
+    history = [operator.residual(field, pull, r) / size]
+    started_at = history[0]  # relative residual at the last (re)start
     status = SolveStatus.ITERATION_LIMIT
+    squares = np.zeros(kernels.blocks(field.shape[0] - 2))
     alignment = 0.0  # r . z of the previous step; zero (re)starts the directions
     while True:
         if history[-1] <= max(options.tolerance, _TRUSTED_FALL * started_at):
-            kernels.apply_operator(field, code, r, data, laplacian, -1.0, dots, squares)
-            history[-1] = float(np.sqrt(squares.sum())) / size
+            history[-1] = operator.residual(field, pull, r) / size
             if history[-1] <= options.tolerance:
                 status = SolveStatus.CONVERGED
                 break
@@ -124,14 +177,15 @@ def solve(code: NDArray[np.uint8], field: NDArray[np.float64], options: Reconstr
         z, new_alignment = precondition(r)
         kernels.redirect(p, z, np.float32(new_alignment / alignment if alignment else 0.0))
         alignment = new_alignment
-        kernels.apply_operator(p, code, q, data32, laplacian32, np.float32(1), dots, squares)
-        curvature = float(dots.sum())
+        curvature = operator.apply(p, q)
         if not (curvature > 0.0 and alignment > 0.0):
+            if np.isfinite(curvature + alignment) and precondition.relax():
+                alignment = 0.0
+                continue
             status = SolveStatus.BROKE_DOWN
             break
         kernels.advance(field, r, p, q, alignment / curvature, squares)
         history.append(float(np.sqrt(squares.sum())) / size)
     if status is not SolveStatus.CONVERGED:
-        kernels.apply_operator(field, code, r, data, laplacian, -1.0, dots, squares)
-        history[-1] = float(np.sqrt(squares.sum())) / size
+        history[-1] = operator.residual(field, pull, r) / size
     return Solution(field, status, len(history) - 1, history[-1], tuple(history))

@@ -15,6 +15,9 @@ BoolArray = NDArray[np.bool_]
 
 PriorKind = Literal["depth", "disparity", "log_depth"]
 SolverName = Literal["multigrid", "jacobi"]
+SystemName = Literal["fixed", "adaptive"]
+ResidualName = Literal["metric", "log"]
+LossName = Literal["squared", "huber", "cauchy", "gnc"]
 
 
 class LeadlineError(Exception):
@@ -47,6 +50,11 @@ class Status(Enum):
         return f"{self.name.lower()}: {self.value}"
 
 
+def _require_choice(name: str, value: str, kind: Any) -> None:
+    if value not in get_args(kind):
+        raise InputError(f"`{name}` must be one of {', '.join(get_args(kind))}, got {value!r} instead.")
+
+
 def _require_positive(**values: float) -> None:
     for name, value in values.items():
         if not (isinstance(value, (int, float)) and value > 0 and math.isfinite(value)):
@@ -70,6 +78,8 @@ class Prior:
         For disparity only. Networks with an unknown shift return zero or less for far pixels, whose
         depth 1/d would be infinite. With ``floor=f > 0`` disparities below ``f`` times the largest one
         are raised to it; with 0, the default, such pixels (d <= 0) are left out.
+    camera : Camera, optional
+        The camera that the network believes in, if it predicts one. The method does not use it.
 
     Examples
     --------
@@ -81,6 +91,7 @@ class Prior:
     kind: PriorKind = "depth"
     valid: BoolArray | None = None
     floor: float = 0.0
+    camera: Camera | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", as_map(self.values, "prior"))
@@ -94,6 +105,8 @@ class Prior:
             )
         if self.floor and self.kind != "disparity":
             raise InputError(f"`floor` is for kind='disparity' only, got kind={self.kind!r}.")
+        if self.camera is not None and (self.camera.height, self.camera.width) != self.values.shape:
+            raise InputError(f"`camera` must be of the prior's size {self.values.shape[::-1]}, got {self.camera}.")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -210,12 +223,32 @@ class FitOptions:
     )
     max_iterations: int = field(default=100, metadata={"help": "Levenberg-Marquardt steps per start"})
     tolerance: float = field(default=1e-12, metadata={"help": "stop when a step lowers the cost by a smaller share"})
+    residual: ResidualName = field(
+        default="metric", metadata={"help": "error that is made small: metric, in metres, or log, relative"}
+    )
+    loss: LossName = field(
+        default="squared",
+        metadata={"help": "pull of a large error: squared grows, huber stays, cauchy and gnc fade"},
+    )
+    exponent_spread: float | None = field(
+        default=None,
+        metadata={"help": "shrink a poorly known exponent to 0, as if drawn around it so widely; default: no"},
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "starts", tuple(float(start) for start in self.starts))
         if not self.starts or not all(map(math.isfinite, self.starts)):
             raise InputError(f"`starts` must be one or more finite exponents, got {self.starts!r}.")
         _require_positive(max_iterations=self.max_iterations, tolerance=self.tolerance)
+        for name, kind in (("residual", ResidualName), ("loss", LossName)):
+            _require_choice(name, getattr(self, name), kind)
+        if self.exponent_spread is not None:
+            _require_positive(exponent_spread=self.exponent_spread)
+
+    @property
+    def least_squares(self) -> bool:
+        """Whether this asks for the paper's objective, the sum of squares in metres, and nothing else."""
+        return (self.residual, self.loss, self.exponent_spread) == ("metric", "squared", None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +260,10 @@ class ReconstructionOptions:
         default=1e-3, metadata={"help": "weight of the residual's size: it fades over 1/sqrt(weight) pixels"}
     )
     weight_laplacian: float = field(default=1e-3, metadata={"help": "weight of the residual's curvature"})
+    system: SystemName = field(
+        default="fixed",
+        metadata={"help": "fixed: these weights for every image; adaptive: weights that the measurements choose"},
+    )
     solver: SolverName = field(default="multigrid", metadata={"help": "multigrid, or jacobi as in the paper"})
     tolerance: float = field(default=1e-6, metadata={"help": "relative residual at which the solve stops"})
     max_iterations: int | None = field(
@@ -234,8 +271,12 @@ class ReconstructionOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.solver not in get_args(SolverName):
-            raise InputError(f"`solver` must be one of {', '.join(get_args(SolverName))}, got {self.solver!r} instead.")
+        for name, kind in (("solver", SolverName), ("system", SystemName)):
+            _require_choice(name, getattr(self, name), kind)
+        weights = ("weight_gradient", "weight_data", "weight_laplacian")
+        changed = any(getattr(self, name) != getattr(type(self), name) for name in weights)
+        if self.system == "adaptive" and changed:
+            raise InputError("`system` adaptive chooses the weights for each image; leave them alone, or choose fixed.")
         # The data weight makes the system positive definite even without a measurement in a component.
         _require_positive(weight_gradient=self.weight_gradient, weight_data=self.weight_data, tolerance=self.tolerance)
         if not (self.weight_laplacian >= 0 and math.isfinite(self.weight_laplacian)):
@@ -250,12 +291,24 @@ class CompletionOptions:
 
     fit: FitOptions = FitOptions()
     reconstruction: ReconstructionOptions = ReconstructionOptions()
+    reject: bool = field(
+        default=False, metadata={"help": "leave out measurements that contradict all their neighbours, and list them"}
+    )
     strict: bool = field(default=False, metadata={"help": "raise instead of falling back or stopping early"})
 
     @classmethod
     def paper(cls) -> CompletionOptions:
         """The paper's weights, starts and tolerances. Its minimiser is reached by the multigrid solver."""
         return cls()
+
+    @classmethod
+    def best(cls) -> CompletionOptions:
+        """The most accurate setting on real scenes: a robust fit, and a residual system that each image chooses."""
+        # A tighter tolerance changes no score in its third digit.
+        return cls(
+            fit=FitOptions(residual="log", loss="cauchy", exponent_spread=2.0),
+            reconstruction=ReconstructionOptions(system="adaptive", tolerance=3e-4),
+        )
 
 
 def as_map(values: ArrayLike, name: str) -> FloatArray:

@@ -60,6 +60,9 @@ class VCycle:
             self._half(True, depth, r)
         return self._result, float(self._dots.sum())
 
+    def relax(self) -> bool:
+        return False
+
     def _half(self, up: bool, depth: int, r: NDArray[np.float32]) -> None:
         """Between the level `depth`, 0 being the image, and the one below it."""
         below = self.hierarchy.levels[depth]
@@ -67,7 +70,7 @@ class VCycle:
             b, x, out, code, operator = r, self._smoothed, self._result, self.hierarchy.code, _NO_OPERATOR
         else:
             here = self.hierarchy.levels[depth - 1]
-            b, x, out, code, operator = *here.vectors, _NO_CODE, here.operator
+            b, x, out, code, operator = *here.vectors, NO_CODE, here.operator
         count = blocks(b.shape[0] - 2) if up else (below.operator.shape[1] - 3) // BLOCK + 1
         run = _half_parallel if b.size >= SERIAL else _half_serial
         data = np.float32(self.hierarchy.data)
@@ -83,7 +86,7 @@ def warm_up() -> None:
 
 
 _NO_OPERATOR = np.zeros((4, 1, 1), np.float32)
-_NO_CODE = np.zeros((1, 1), np.uint8)
+NO_CODE = np.zeros((1, 1), np.uint8)
 
 
 @compiled(fastmath=STENCIL)
@@ -124,7 +127,7 @@ def _coefficients(code, data):
 
 
 @compiled()
-def _copy_row(row, out):
+def copy_row(row, out):
     for j in range(row.size):
         out[j] = row[j]
 
@@ -136,7 +139,7 @@ def _smooth_row(linear, quadratic, row, applied, out):
 
 
 @compiled(fastmath=STENCIL)
-def _restrict_row(above, row, below, transfer, i, out):
+def restrict_row(above, row, below, transfer, i, out):
     """One coarse row of P^T r, from the three fine rows around it."""
     centre, top_0, top_1 = transfer[CENTRE, i], transfer[TOP_0, i], transfer[TOP_1, i]
     left_0, left_2 = transfer[LEFT_0, i], transfer[LEFT_2, i - 1]
@@ -151,7 +154,7 @@ def _restrict_row(above, row, below, transfer, i, out):
 
 
 @compiled(fastmath=STENCIL)
-def _correct_row(row, transfer, coarse, i, out):
+def correct_row(row, transfer, coarse, i, out):
     """One fine row of x + P e."""
     k = (i + 1) // 2
     e = coarse[k]
@@ -206,7 +209,7 @@ def _down_block(block, b, code, operator, data, transfer, x, coarse):
             _apply_row(b[i - 1], b[i], b[i + 1], code, operator, data, i, applied)
             _smooth_row(linear, quadratic, b[i], applied, row)
             if 2 * first - 1 <= i < 2 * last - 1:
-                _copy_row(row, x[i])
+                copy_row(row, x[i])
         else:
             clear(row)
         k = i - 1  # the row whose two neighbours are now smoothed
@@ -218,7 +221,7 @@ def _down_block(block, b, code, operator, data, transfer, x, coarse):
         else:
             clear(row)
         if k % 2 == 0 and k >= 2 * first:
-            _restrict_row(residual[(k - 2) % 3], residual[(k - 1) % 3], row, transfer, k // 2, coarse[k // 2])
+            restrict_row(residual[(k - 2) % 3], residual[(k - 1) % 3], row, transfer, k // 2, coarse[k // 2])
 
 
 @compiled()
@@ -233,7 +236,7 @@ def _up_block(block, b, x, code, operator, data, transfer, coarse, out):
     total = 0.0
     for i in range(first - 2, last + 2):
         if 1 <= i <= height:
-            _correct_row(x[i], transfer, coarse, i, corrected[i % 3])
+            correct_row(x[i], transfer, coarse, i, corrected[i % 3])
         else:
             clear(corrected[i % 3])
         k = i - 1  # the row whose two neighbours are now corrected
