@@ -19,8 +19,11 @@ from pathlib import Path
 
 from leadline.core.types import Camera, FileError, Scene
 from leadline.datasets import tree
-from leadline.datasets.resampling import DEPTH_RULES, DepthRule, shrink_depth, shrink_image, turn, turn_camera
+from leadline.datasets.resampling import DEPTH_RULES, DepthRule, shrink_depth, shrink_image
+from leadline.sensors.cameras import turn_camera
 from leadline.sensors.depth_files import read_depth, read_image
+from leadline.sensors.grids import turn
+from leadline.sensors.reading import reading
 
 # Quarter turns, counter-clockwise, that bring the sky up from where it is.
 _TURNS = {"Up": 0, "Left": -1, "Down": 2, "Right": 1}
@@ -115,7 +118,7 @@ class ArkitScenes:
         if not self.upright:
             return 0
         table = self.root / "metadata.csv"
-        with tree.reading(table, "the table of videos"):
+        with reading(table, "the table of videos"):
             state = table.stat()
         direction = _directions(table, state.st_mtime_ns, state.st_size).get(video)
         if direction not in _TURNS:

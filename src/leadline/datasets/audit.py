@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from leadline.core.types import FileError, FloatArray, InputError, LeadlineError
 from leadline.datasets import Dataset
 from leadline.datasets.geometry import write_csv
-from leadline.datasets.projection import min_pool
+from leadline.sensors.projection import min_pool
 
 RADII = (4, 8, 16)
 FAR_RATIO = 2.0

@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 
 from leadline.core.types import Camera, FileError, RayCamera, Scene
 from leadline.datasets import tree
-from leadline.datasets.colmap import ColmapCamera, ColmapModel, read_model
 from leadline.datasets.resampling import DEPTH_RULES, DepthRule, shrink_depth, shrink_image
+from leadline.sensors.cameras import ColmapCamera
+from leadline.sensors.colmap import ColmapModel, read_model
 from leadline.sensors.depth_files import read_image
+from leadline.sensors.reading import reading
 
 _IMAGES = Path("images", "dslr_images")
 _DEPTH = Path("ground_truth_depth", "dslr_images")
@@ -134,7 +136,7 @@ def _rays(camera: ColmapCamera, size: tuple[int, int] | None) -> Camera | RayCam
 
 
 def _read_raw(file: Path, width: int, height: int) -> NDArray[np.float32]:
-    with tree.reading(file, "raw float32 depth"):
+    with reading(file, "raw float32 depth"):
         expected, given = 4 * width * height, file.stat().st_size
         if given != expected:
             raise FileError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,9 +161,13 @@ def support(reference: FloatArray) -> Support:
 
 
 def reference_geometry(
-    dataset: Dataset, *, subset: str | None = None, progress: Callable[[int, int], None] | None = None
+    dataset: Dataset,
+    *,
+    names: Sequence[str] | None = None,
+    subset: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Geometry:
-    """Statistics of the references of all images, one subset after the other, in the paper's columns.
+    """Statistics of the references of all images, or of those named, by subset, in the paper's columns.
 
     Images are read one at a time and only their counts are kept. An image without any valid pixel counts for the
     coverage, and is left out of the percentiles of holes and connectivity, which it does not have.
@@ -171,6 +175,8 @@ def reference_geometry(
     Parameters
     ----------
     dataset : Dataset
+    names : names, optional
+        Of images; default: all.
     subset : str, optional
         Name in the table. By default that of the paper, or what the data set's own ``subset(name)`` says.
     progress : callable, optional
@@ -181,7 +187,7 @@ def reference_geometry(
     LeadlineError
         There is nothing to list, or not one image could be read.
     """
-    names = dataset.names()
+    names = dataset.names() if names is None else names
     depths: dict[str, DepthHistogram] = {}
     supports: dict[str, list[Support]] = {}
     images, failures = [], []

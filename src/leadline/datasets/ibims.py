@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from leadline.core.types import Camera, FileError, MissingExtra, Scene
 from leadline.datasets import tree
 from leadline.sensors.depth_files import read_depth, read_image, read_values
+from leadline.sensors.reading import reading
 
 Form = Literal["auto", "raw", "mat"]
 
@@ -138,7 +139,7 @@ def ibims(root: Path, *, form: Form = "auto", max_depth: float | None = 10.0) ->
 
 def read_struct(file: Path) -> dict[str, NDArray[Any]]:
     """The arrays of the variable ``data`` in a MATLAB file of version 5 to 7 (scipy) or 7.3 (h5py)."""
-    with tree.reading(file, "a MATLAB file"):
+    with reading(file, "a MATLAB file"):
         with file.open("rb") as stream:
             head = stream.read(520)
         if head[512:516] == b"\x89HDF" or head[:4] == b"\x89HDF":

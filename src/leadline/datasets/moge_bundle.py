@@ -20,6 +20,7 @@ import numpy as np
 from leadline.core.types import Camera, FileError, Scene
 from leadline.datasets import tree
 from leadline.sensors.depth_files import read_depth, read_image
+from leadline.sensors.reading import reading
 
 _INDEX = ".index.txt"
 
@@ -70,7 +71,7 @@ class MogeBundle:
 
 def _camera(meta: Path, width: int, height: int) -> Camera:
     content = tree.read_json(meta, "the image's meta data")
-    with tree.reading(meta, "the image's meta data"):
+    with reading(meta, "the image's meta data"):
         matrix = np.asarray(content["intrinsics"], dtype=np.float64)
     if matrix.shape != (3, 3):
         raise FileError(f"{meta}: `intrinsics` must be a 3x3 matrix, got shape {matrix.shape} instead.")

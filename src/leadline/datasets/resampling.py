@@ -1,4 +1,4 @@
-"""Images and depth brought to a smaller size, or turned, together with their camera.
+"""Images and depth brought to a smaller size.
 
 Pixel centres are at integers. Pixel u of n covers the share [u/n, (u + 1)/n) of its axis at every size. A pixel's
 *footprint* are the pixels of the larger grid whose centres it covers. A picture is averaged over footprints. Depth
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, InputError
+from leadline.core.types import InputError
 
 DepthRule = Literal["nearest", "nearest-valid"]
 DEPTH_RULES: tuple[DepthRule, ...] = ("nearest", "nearest-valid")
@@ -83,25 +83,6 @@ def shrink_depth(
                 better = usable & ((away < least) | ((away == least) & (candidate < result)))
             result[better], least[better] = candidate[better], away[better]
     return result
-
-
-def turn(values: NDArray[Any], quarter_turns: int) -> NDArray[Any]:
-    """`values` (H, W, ...) turned counter-clockwise by so many quarter turns, in memory order."""
-    return np.ascontiguousarray(np.rot90(values, quarter_turns))
-
-
-def turn_camera(camera: Camera, quarter_turns: int) -> Camera:
-    """The camera of the picture after `turn`: its axes are turned with it, so that y still points down the columns.
-
-    Examples
-    --------
-    >>> turn_camera(Camera(4, 3, 9.0, 8.0, 1.0, 2.0), 1)
-    Camera(width=3, height=4, fx=8.0, fy=9.0, cx=2.0, cy=2.0)
-    """
-    for _ in range(quarter_turns % 4):
-        # A quarter turn counter-clockwise sends column u, row v to column v, row (width - 1 - u).
-        camera = Camera(camera.height, camera.width, camera.fy, camera.fx, camera.cy, camera.width - 1 - camera.cx)
-    return camera
 
 
 def _refuse_growth(given: tuple[int, ...], wanted: tuple[int, int]) -> None:

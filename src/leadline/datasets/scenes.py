@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from leadline.core.types import Camera, FileError, InputError, Prior, Scene
 from leadline.datasets import tree
 from leadline.sensors.depth_files import read_image, read_values
+from leadline.sensors.reading import reading
 from leadline.sensors.units import scaled
 
 _FILE = "scene.json"
@@ -91,7 +92,7 @@ class SceneFolders:
 
     def load(self, name: str) -> Scene:
         scene, file = self.describe(name), self.root / name / _FILE
-        with tree.reading(file, "a scene"):
+        with reading(file, "a scene"):
             picture = self.root / name / scene["image"]
             entry, numbers = scene.get("reference"), scene.get("intrinsics")
         image = read_image(picture)
@@ -100,7 +101,7 @@ class SceneFolders:
             depth = tree.reference(self._depth(name, entry, image.shape), self.max_depth)
         camera = None
         if numbers is not None:
-            with tree.reading(file, "a scene"):
+            with reading(file, "a scene"):
                 camera = Camera(*(numbers[key] for key in ("width", "height", "fx", "fy", "cx", "cy")))
             if (camera.width, camera.height) != (image.shape[1], image.shape[0]):
                 raise FileError(
@@ -122,7 +123,7 @@ class SceneFolders:
         """The monocular predictions that a scene carries, in the order of its ``priors``; ``gauge`` says the rest."""
         file, priors = self.root / name / _FILE, []
         for entry in self._entries(name, "priors"):
-            with tree.reading(file, "a scene"):
+            with reading(file, "a scene"):
                 values = read_values(self.root / name / entry["file"], key=entry.get("key"))
                 try:
                     priors.append(Prior(values, kind=entry["kind"]))
@@ -139,7 +140,7 @@ class SceneFolders:
     def _depth(self, name: str, entry: dict[str, Any], shape: tuple[int, ...] | None) -> NDArray[np.float32]:
         """Metres as one entry of the scene describes them, on the image's grid where its `shape` is given."""
         scene = self.root / name / _FILE
-        with tree.reading(scene, "a scene"):
+        with reading(scene, "a scene"):
             file = self.root / name / entry["file"]
             unit, ceiling = float(entry["metres_per_unit"]), entry.get("max_m")
             invalid = [float(value) for value in entry.get("invalid") or []]

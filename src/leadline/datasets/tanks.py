@@ -28,12 +28,13 @@ from numpy.typing import NDArray
 
 from leadline.core.types import FileError, FloatArray, InputError, RayCamera, Scene
 from leadline.datasets import tree
-from leadline.datasets.colmap import ColmapCamera, ColmapImage, ColmapModel, read_model
-from leadline.datasets.projection import see_through, z_buffer
 from leadline.datasets.resampling import shrink_image
 from leadline.sensors.atomic import atomic_write
-from leadline.sensors.clouds import read_ply
+from leadline.sensors.cameras import ColmapCamera
+from leadline.sensors.colmap import ColmapImage, ColmapModel, read_model
 from leadline.sensors.depth_files import read_image
+from leadline.sensors.ply import read_ply
+from leadline.sensors.projection import see_through, z_buffer
 
 SCENES = ("Barn", "Caterpillar", "Ignatius", "Meetingroom", "Truck")
 EXCLUDED = {

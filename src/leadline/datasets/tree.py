@@ -5,36 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import BoolArray, Camera, FileError, InputError, LeadlineError
+from leadline.core.types import BoolArray, Camera, FileError, InputError
+from leadline.sensors.reading import reading
 
 PICTURES = (".png", ".jpg", ".jpeg")
 
 _LARGEST_TEXT = 16 * 2**20  # bytes; calibration and lists are far smaller, so more is a file of another kind
 _NUMBER = re.compile(r"[^\s,;]+")
-
-
-@contextmanager
-def reading(file: Path, form: str) -> Iterator[None]:
-    """Turn whatever a decoder raises on a bad file into one sentence about that file."""
-    if not file.is_file():
-        raise FileError(f"{file}: {'is a folder' if file.is_dir() else 'no such file'}, expected {form}.")
-    try:
-        yield
-    except LeadlineError:
-        raise
-    # Decoders fed with damaged bytes raise anything from KeyError to struct.error: no narrower set is complete.
-    except Exception as error:
-        lines = str(error).strip().splitlines()
-        reason = lines[0][:160] if lines else type(error).__name__
-        raise FileError(f"{file}: cannot be read as {form} ({reason}). Is it truncated or of another form?") from error
 
 
 def read_text(file: Path, form: str) -> str:

@@ -11,6 +11,15 @@ from pathlib import Path
 from leadline.core.types import FileError, LeadlineError
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text as UTF-8, whole or not at all; raises as `atomic_write` does."""
+
+    def write(part: Path) -> None:
+        part.write_text(text, encoding="utf-8")
+
+    atomic_write(path, write)
+
+
 def atomic_write(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file in the folder of `path`, then move it there in one step.
 

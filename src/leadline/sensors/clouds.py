@@ -1,201 +1,236 @@
-"""Point clouds from and to PLY files."""
+"""Point clouds of any common form as one `Cloud`.
+
+The form follows from the suffix (any case):
+
+===============  ==================================================================================
+suffix           what it holds
+===============  ==================================================================================
+.ply             vertices with x, y, z
+.pcd             ascii, binary and binary_compressed
+.las .laz        airborne and mobile laser scans, through laspy
+.bin             float32 rows x, y, z, reflectance as KITTI has them; .pcd.bin with the ring as nuScenes
+.npy .npz        an (N, 3) or wider array; in npz ``points``, ``xyz``, ``data`` or the only one
+a folder         the points of a COLMAP model
+===============  ==================================================================================
+"""
 
 from __future__ import annotations
 
 import os
-import warnings
+import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
 
-from leadline.core.types import FileError, FloatArray, InputError
-from leadline.sensors.atomic import atomic_write
+from leadline.core.types import BoolArray, FileError, FloatArray, InputError, LeadlineError, MissingExtra
+from leadline.sensors.pcd import read_pcd
+from leadline.sensors.ply import points_of, read_ply, read_vertices, write_ply
 
-_LARGEST_HEADER = 1 << 16  # bytes; a dozen lines are usual
-_MOST_DIGITS = 18  # of a count: what 64 bits hold
-_TYPES = {
-    **{name: "i1" for name in ("char", "int8")},
-    **{name: "u1" for name in ("uchar", "uint8")},
-    **{name: "i2" for name in ("short", "int16")},
-    **{name: "u2" for name in ("ushort", "uint16")},
-    **{name: "i4" for name in ("int", "int32")},
-    **{name: "u4" for name in ("uint", "uint32")},
-    **{name: "f4" for name in ("float", "float32")},
-    **{name: "f8" for name in ("double", "float64")},
+__all__ = ["CLOUD_SUFFIXES", "Cloud", "read_cloud", "read_ply", "write_ply"]
+
+CLOUD_SUFFIXES = (".ply", ".pcd", ".las", ".laz", ".bin", ".npy", ".npz")
+
+# What programs call the columns beside x, y and z, in lower case.
+_COLUMNS = {
+    "intensity": ("intensity", "reflectance", "reflectivity", "remission", "scalar_intensity", "i"),
+    "time": ("time", "t", "timestamp", "time_offset", "offset_time", "gps_time", "scalar_time", "scalar_gpstime"),
+    "confidence": ("confidence", "scalar_confidence"),
 }
-_ORDERS = {"ascii": "=", "binary_little_endian": "<", "binary_big_endian": ">"}
-_COLOURS = (("red", "green", "blue"), ("diffuse_red", "diffuse_green", "diffuse_blue"), ("r", "g", "b"))
-_VERTEX = np.dtype([("xyz", "<f4", 3), ("rgb", "u1", 3)])
+_ARRAYS = ("points", "xyz", "data", "cloud")
+_LARGEST_ARRAY = 1 << 34  # bytes
 
 
-def write_ply(path: str | os.PathLike[str], points: ArrayLike, colours: ArrayLike) -> None:
-    """Write coloured points as a binary little-endian PLY; points that are not finite are left out.
+@dataclass(frozen=True, eq=False)
+class Cloud:
+    """Points, and what is known of each.
 
     Parameters
     ----------
-    path : path
-        In an existing folder.
-    points : (N, 3) array, float
-        x, y, z in metres; stored as float32.
-    colours : (N, 3) array, uint8
-        Red, green, blue of each point.
+    points : (N, 3) float32 or float64 array
+        x, y, z in metres, in the sensor's or the world's frame.
+    intensity, time, confidence : (N,) arrays, optional
+        Strength of the return; seconds; larger is more trustworthy.
 
     Raises
     ------
     InputError
-        The shapes are not (N, 3) twice, or the types are wrong.
-    FileError
-        The file cannot be written.
+        If the shapes do not fit.
     """
-    xyz, rgb = np.asarray(points), np.asarray(colours)
-    if xyz.ndim != 2 or xyz.shape[1] != 3 or xyz.dtype.kind not in "iuf":
-        raise InputError(f"`points` must be an (N, 3) array of numbers, got {xyz.dtype} {xyz.shape} instead.")
-    if rgb.shape != xyz.shape or rgb.dtype != np.uint8:
-        raise InputError(f"`colours` must be uint8 of shape {xyz.shape}, got {rgb.dtype} {rgb.shape} instead.")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is left out
-        single = xyz.astype(np.float32)
-    kept = np.isfinite(single).all(axis=1)
-    vertices = np.empty(int(kept.sum()), dtype=_VERTEX)
-    vertices["xyz"], vertices["rgb"] = single[kept], rgb[kept]
-    properties = [f"property float {axis}" for axis in "xyz"]
-    properties += [f"property uchar {name}" for name in ("red", "green", "blue")]
-    lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(vertices)}", *properties, "end_header", ""]
 
-    def write(temporary: Path) -> None:
-        temporary.write_bytes("\n".join(lines).encode("ascii") + vertices.tobytes())
+    points: FloatArray
+    intensity: FloatArray | None = None
+    time: FloatArray | None = None
+    confidence: FloatArray | None = None
 
-    atomic_write(path, write)
+    def __post_init__(self) -> None:
+        points = np.asarray(self.points)
+        if points.ndim != 2 or points.shape[1] != 3 or points.dtype.kind not in "iuf":
+            raise InputError(f"`points` must be an (N, 3) array of numbers, got {points.dtype} {points.shape} instead.")
+        wide = points.dtype != np.float32
+        object.__setattr__(self, "points", np.ascontiguousarray(points, np.float64 if wide else np.float32))
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            if column is not None and np.shape(column) != (len(points),):
+                raise InputError(
+                    f"`{name}` must have one number for each of {len(points)} points, got {np.shape(column)}."
+                )
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def select(self, kept: BoolArray) -> Cloud:
+        """The points where `kept`, (N,) bool, is true."""
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        return Cloud(self.points[kept], **{name: None if c is None else c[kept] for name, c in columns.items()})
 
 
-def read_ply(path: str | os.PathLike[str]) -> tuple[FloatArray, NDArray[np.uint8] | None]:
-    """Points and colours of a PLY file's vertices; other elements, such as faces, and other properties are skipped.
+def read_cloud(path: str | os.PathLike[str], *, key: str | None = None) -> Cloud:
+    """The cloud of a file of any form in the table above; points that are not finite are left out.
+
+    Intensity, time and confidence come along where a column has one of their usual names; the fourth column of plain
+    rows is taken for the intensity. `time` keeps the file's zero and is in seconds only if the file's was.
 
     Parameters
     ----------
     path : path
-        Of an ascii, binary little-endian or binary big-endian PLY, version 1.0.
-
-    Returns
-    -------
-    points : (N, 3) array, float32 or float64
-        x, y, z in the file's unit: float64 if one of them is not stored as a float of 32 bits or less.
-    colours : (N, 3) uint8 array or None
-        Red, green, blue; None where the file has none as bytes.
+    key : str, optional
+        The array of an npz.
 
     Raises
     ------
     FileError
-        The file is missing, truncated, foreign, or its vertices have no x, y and z.
+        Missing, truncated, foreign, or without points.
+    InputError
+        Unknown suffix, or a key where there are none.
+    MissingExtra
+        LAS and LAZ need laspy.
     """
     file = Path(path)
+    suffix = file.suffix.lower()
+    if key is not None and suffix != ".npz":
+        raise InputError(f"`key` is for npz files, got {key!r} for {file}. Leave it out.")
+    if file.is_dir():
+        from leadline.sensors.colmap import read_points
+
+        return _usable(file, read_points(file))
+    if suffix not in CLOUD_SUFFIXES:
+        raise InputError(
+            f"{file}: the suffix {file.suffix!r} names no form of clouds. Known: {', '.join(CLOUD_SUFFIXES)}, "
+            "and the folder of a COLMAP model."
+        )
     try:
-        size = file.stat().st_size
-        with file.open("rb") as stream:
-            header = _header(file, stream.read(_LARGEST_HEADER), size)
-        vertices = _ascii(file, header) if header.form == "ascii" else _binary(file, header)
-    except FileError:
+        if file.stat().st_size == 0:
+            raise FileError(f"{file}: is empty (0 bytes). Write or copy it again.")
+        if suffix in (".ply", ".pcd"):
+            return _usable(file, _from_table(read_vertices(file) if suffix == ".ply" else read_pcd(file)))
+        read = {".las": _read_las, ".laz": _read_las, ".bin": _read_rows, ".npy": _read_npy}.get(suffix)
+        return _usable(file, _read_npz(file, key) if read is None else read(file))
+    except LeadlineError:
         raise
     except OSError as error:
         raise FileError(f"{file}: cannot be read ({error.strerror or error}).") from error
-    single = all(vertices.dtype[axis].newbyteorder("=") in (np.float32, np.int8, np.uint8) for axis in "xyz")
-    points = np.empty((len(vertices), 3), dtype=np.float32 if single else np.float64)
-    for column, axis in enumerate("xyz"):
-        points[:, column] = vertices[axis]
-    names = vertices.dtype.names or ()
-    for trio in _COLOURS:
-        if all(name in names and vertices.dtype[name] == np.uint8 for name in trio):
-            return points, np.stack([vertices[name] for name in trio], axis=1)
-    return points, None
+    # Decoders fed with damaged bytes raise anything from KeyError to zlib.error: no narrower set is complete.
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        raise FileError(f"{file}: cannot be read as a cloud ({reason}). Is it truncated or of another form?") from error
 
 
-@dataclass(frozen=True)
-class _Header:
-    form: str
-    vertex: np.dtype[np.void]
-    count: int  # vertices
-    start: int  # of the vertices: a byte in a binary file, a line in an ascii one
+def _usable(file: Path, cloud: Cloud) -> Cloud:
+    finite: BoolArray = np.asarray(np.isfinite(cloud.points).all(axis=1))
+    if not finite.any():
+        raise FileError(f"{file}: holds no point{'' if len(cloud) == 0 else ' that is finite'}.")
+    return cloud if finite.all() else cloud.select(finite)
 
 
-def _header(file: Path, head: bytes, size: int) -> _Header:
-    """What the header announces; a binary file that is too short for its vertices is refused here."""
-    if head[:4] not in (b"ply\n", b"ply\r"):
-        raise FileError(f"{file}: is not a PLY file, it does not begin with the line 'ply'.")
-    end = head.find(b"\nend_header")
-    newline = head.find(b"\n", end + 1)
-    if end < 0 or newline < 0:
-        raise FileError(f"{file}: has no 'end_header' line in its first {_LARGEST_HEADER} bytes. Is it truncated?")
-    form = ""
-    elements: list[tuple[str, int, list[tuple[str, str]]]] = []  # name, count and properties of each
-    lines = head[:newline].decode("latin-1").split("\n")
-    for line in lines[1:-1]:
-        match line.split():
-            case ["format", form, "1.0"] if form in _ORDERS:
-                pass
-            case ["element", name, number] if number.isdecimal() and len(number) <= _MOST_DIGITS:
-                elements.append((name, int(number), []))
-            case ["property", kind, name] if elements and kind in _TYPES:
-                elements[-1][2].append((name, _TYPES[kind]))
-            case ["property", "list", length, kind, name] if elements and {length, kind} <= _TYPES.keys():
-                elements[-1][2].append((name, "list"))
-            case [] | ["comment" | "obj_info", *_]:
-                pass
-            case _:
-                raise FileError(f"{file}: has the header line {line[:80]!r}, which PLY 1.0 does not know.")
-    if not form:
-        raise FileError(f"{file}: has no 'format' line with one of {', '.join(_ORDERS)} and 1.0.")
-    start = len(lines) if form == "ascii" else newline + 1
-    for name, count, properties in elements:
-        names = [name for name, _ in properties]
-        if len(set(names)) < len(names):
-            raise FileError(f"{file}: has two properties of the same name in its element {name!r}: {', '.join(names)}.")
-        if count > size:
-            raise FileError(f"{file}: announces {count} of {name!r}, which {size} bytes cannot hold. Is it truncated?")
-        lists = any(kind == "list" for _, kind in properties)
-        if name == "vertex":
-            if lists or not {"x", "y", "z"} <= set(names):
-                raise FileError(f"{file}: must have vertices with x, y, z and without lists, got {', '.join(names)}.")
-            vertex = np.dtype([(name, _ORDERS[form] + kind) for name, kind in properties])
-            # In text a number takes two bytes at least: itself and what separates it.
-            least = start + count * vertex.itemsize if form != "ascii" else 2 * count * len(names)
-            if least > size + 1:
-                raise FileError(f"{file}: announces {count} vertices, which {size} bytes cannot hold. Is it truncated?")
-            return _Header(form, vertex, count, start)
-        if lists and form != "ascii":
-            raise FileError(f"{file}: has the lists of {name!r} before its vertices; write it with the vertices first.")
-        width = 1 if form == "ascii" else np.dtype([(name, kind) for name, kind in properties]).itemsize
-        start += count * width
-    raise FileError(f"{file}: has no element 'vertex'.")
+def _from_table(table: NDArray[np.void]) -> Cloud:
+    """A structured array's points and the columns whose names are known."""
+    scalars = {name.lower(): name for name in table.dtype.names or () if table.dtype[name].shape == ()}
+    return _with_columns(points_of(table), {name: table[own] for name, own in scalars.items()})
 
 
-def _binary(file: Path, header: _Header) -> NDArray[np.void]:
-    if header.count == 0:
-        return np.empty(0, header.vertex)
-    if header.start + header.count * header.vertex.itemsize > file.stat().st_size:
-        raise FileError(f"{file}: ends before its {header.count} vertices do. Is it truncated?")
-    # Mapped, not read: a laser scan is copied once, into the columns that are asked for.
-    return np.memmap(file, dtype=header.vertex, mode="r", offset=header.start, shape=(header.count,))
+def _with_columns(points: FloatArray, columns: Mapping[str, NDArray[Any]]) -> Cloud:
+    found: dict[str, Any] = {}
+    for name, aliases in _COLUMNS.items():
+        column = next((columns[alias] for alias in aliases if alias in columns), None)
+        if column is not None and len(column) == len(points):
+            # Times since 1970 or 1980 need all digits of a double; a byte of intensity does not.
+            found[name] = np.asarray(column, np.float64 if name == "time" else np.float32)
+    return Cloud(points, **found)
 
 
-def _ascii(file: Path, header: _Header) -> NDArray[np.void]:
-    if header.count == 0:
-        return np.empty(0, header.vertex)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that no line is left is said below
-            vertices: NDArray[np.void] = np.loadtxt(
-                file,
-                dtype=header.vertex,
-                skiprows=header.start,
-                max_rows=header.count,
-                comments=None,
-                ndmin=1,
-                encoding="latin-1",
+def _from_rows(file: Path, rows: NDArray[Any]) -> Cloud:
+    if rows.ndim != 2 or rows.shape[1] < 3:
+        raise FileError(f"{file}: must hold rows of x, y, z and more, (N, 3) or wider, got shape {rows.shape}.")
+    single = rows.dtype.itemsize <= 4 and rows.dtype.kind == "f"
+    points: FloatArray = rows[:, :3].astype(np.float32 if single else np.float64)
+    return Cloud(points, intensity=rows[:, 3].astype(np.float32) if rows.shape[1] > 3 else None)
+
+
+def _read_rows(file: Path) -> Cloud:
+    columns = 5 if file.name.lower().endswith(".pcd.bin") else 4
+    size = file.stat().st_size
+    if size % (4 * columns):
+        raise FileError(
+            f"{file}: has {size} bytes, which are no rows of {columns} float32 numbers. Is it truncated, or no sweep?"
+        )
+    return _from_rows(file, np.fromfile(file, "<f4").reshape(-1, columns))
+
+
+def _read_npy(file: Path) -> Cloud:
+    with file.open("rb") as stream:
+        return _from_rows(file, _array(file, stream))
+
+
+def _read_npz(file: Path, key: str | None) -> Cloud:
+    with zipfile.ZipFile(file) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        chosen = next((name for name in (_ARRAYS if key is None else (key,)) if name in names), None)
+        chosen = names[0] if chosen is None and key is None and len(names) == 1 else chosen
+        if chosen is None:
+            raise FileError(
+                f"{file}: has no array {' or '.join(_ARRAYS) if key is None else repr(key)} but "
+                f"{', '.join(names) or 'nothing'}. Choose one with `key`."
             )
-    except ValueError as error:
-        names = ", ".join(header.vertex.names or ())
-        raise FileError(f"{file}: has a vertex that is not the numbers {names} ({error}).") from error
-    if len(vertices) < header.count:
-        raise FileError(f"{file}: announces {header.count} vertices and holds {len(vertices)}. Is it truncated?")
-    return vertices
+
+        def load(name: str) -> NDArray[Any]:
+            with archive.open(f"{name}.npy") as stream:
+                return _array(file, stream)
+
+        cloud = _from_rows(file, load(chosen))
+        known = {alias for aliases in _COLUMNS.values() for alias in aliases}
+        others = {name.lower(): np.ravel(load(name)) for name in names if name.lower() in known}
+    rows = {"intensity": cloud.intensity} if cloud.intensity is not None else {}
+    return _with_columns(cloud.points, {**rows, **others})
+
+
+def _array(file: Path, stream: IO[bytes]) -> NDArray[Any]:
+    """One npy array, whose declared size is judged before it is read; objects are not loaded."""
+    version = npy_format.read_magic(stream)
+    read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    shape, columns_first, dtype = read_header(stream)
+    if dtype.kind not in "iuf":
+        raise FileError(f"{file}: holds values of type {dtype}, expected plain numbers. Save points as float32.")
+    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if size > _LARGEST_ARRAY:
+        raise FileError(f"{file}: declares {size} bytes, more than the {_LARGEST_ARRAY} that are read.")
+    data = stream.read(size)
+    if len(data) < size:
+        raise FileError(f"{file}: is truncated: {len(data)} of {size} bytes of its array are there.")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if columns_first else "C")
+
+
+def _read_las(file: Path) -> Cloud:
+    try:
+        import laspy
+    except ImportError as error:
+        raise MissingExtra("laspy", "lidar", "A LAS or LAZ file") from error
+    scan = laspy.read(file)
+    names = {name.lower(): name for name in scan.point_format.dimension_names}
+    known = {alias for aliases in _COLUMNS.values() for alias in aliases} & names.keys()
+    points = np.stack([np.asarray(scan[axis], np.float64) for axis in "xyz"], axis=1)
+    return _with_columns(points, {name: np.asarray(scan[names[name]]) for name in known})

@@ -20,18 +20,18 @@ Depth is z along the optical axis. 8-bit PNG is refused as depth: 256 steps are 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.core.types import FileError, FloatArray, InputError, LeadlineError, as_map
+from leadline.core.types import FileError, FloatArray, InputError, as_map
 from leadline.sensors import packaged_forms, raw_forms
 from leadline.sensors.atomic import atomic_write
 from leadline.sensors.raw_forms import RawMap
+from leadline.sensors.reading import reading
 from leadline.sensors.units import (
     LOG_CODED,
     UNITS,
@@ -233,7 +233,7 @@ def read_image(path: PathLike) -> NDArray[np.uint8]:
         Missing, truncated, foreign, too large, or a 16-bit depth map.
     """
     file = Path(path)
-    with _reading(file, "picture"):
+    with reading(file, "picture"):
         return packaged_forms.read_picture(file)
 
 
@@ -248,7 +248,7 @@ def _form(path: PathLike) -> tuple[Path, _Form]:
 def _read(file: Path, form: _Form, key: str | None) -> RawMap:
     if key is not None and not form.keyed:
         raise InputError(f"`key` is for npz, EXR and HDF5 files, got {key!r} for {file}. Leave it out.")
-    with _reading(file, form.name):
+    with reading(file, form.name):
         return form.read(file, key)
 
 
@@ -258,23 +258,3 @@ def _assumed(form: _Form, raw: RawMap) -> Unit:
         note = "COLMAP depth has the unit of its reconstruction, assumed to be m; pass --unit (in Python: unit=) "
         return Unit("m", 1.0, True, note + "with metres per unit if that is wrong.")
     return guess_unit(raw.values, raw.ceiling)
-
-
-@contextmanager
-def _reading(file: Path, form: str) -> Iterator[None]:
-    """Turn whatever a decoder raises on a bad file into one sentence about that file."""
-    try:
-        if not file.exists():
-            raise FileError(f"{file}: no such file. Check the path.")
-        if file.is_dir():
-            raise FileError(f"{file}: is a folder, expected one {form} file.")
-        if file.stat().st_size == 0:
-            raise FileError(f"{file}: is empty (0 bytes). Write or copy it again.")
-        yield
-    except LeadlineError:
-        raise
-    # Decoders fed with damaged bytes raise anything from KeyError to zlib.error: no narrower set is complete.
-    except Exception as error:
-        lines = str(error).strip().splitlines()
-        reason = lines[0][:160] if lines else type(error).__name__
-        raise FileError(f"{file}: cannot be read as {form} ({reason}). Is it truncated or of another form?") from error

@@ -75,6 +75,11 @@ def scatter_nearest(sparse: FloatArray, shape: tuple[int, int]) -> tuple[FloatAr
     return np.where(occupied, moved, sparse.dtype.type(np.nan)), len(depths) - int(occupied.sum())
 
 
+def turn(values: NDArray[Any], quarter_turns: int) -> NDArray[Any]:
+    """`values` (H, W, ...) turned counter-clockwise by so many quarter turns, in memory order."""
+    return np.ascontiguousarray(np.rot90(values, quarter_turns))
+
+
 def _neighbours(given: int, wanted: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
     position = np.clip((np.arange(wanted) + 0.5) * given / wanted - 0.5, 0, given - 1)
     low = np.floor(position)

@@ -1,0 +1,259 @@
+"""`leadline project` as a person runs it: what it writes, what each option changes, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from leadline.apps.cli import LazyGroup
+from leadline.core.types import Camera
+from leadline.sensors.cameras import turn_camera
+from leadline.sensors.depth_files import read_depth, write_depth
+from leadline.sensors.grids import turn
+
+WIDTH, HEIGHT = 96, 64
+CAMERA = Camera(WIDTH, HEIGHT, 80.0, 80.0, 47.5, 31.5)
+FORWARD = [[0, -1, 0, 0], [0, 0, -1, 0], [1, 0, 0, 0], [0, 0, 0, 1]]  # x forward, y left, z up, to a camera's axes
+COUNT = 0.5e-3 + 1e-6  # half a millimetre, and float32
+
+group = LazyGroup(name="leadline", lazy={"project": ("leadline.apps.project:command", "")})
+
+
+def scene(step: int = 2) -> np.ndarray:
+    """A wall with a box of points before it, every `step`-th pixel measured."""
+    depth = np.full((HEIGHT, WIDTH), np.nan)
+    depth[::step, ::step] = 8.0
+    depth[17:47:3, 31:65:3] = 3.0
+    return depth
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sweep in a LiDAR's axes, its camera, its extrinsics, and the picture."""
+    points = CAMERA.points(scene())[np.isfinite(scene())] @ np.array(FORWARD)[:3, :3]
+    np.save(tmp_path / "sweep.npy", points.astype(np.float32))
+    intrinsics = {name: getattr(CAMERA, name) for name in ("width", "height", "fx", "fy", "cx", "cy")}
+    (tmp_path / "cam.json").write_text(json.dumps(intrinsics))
+    (tmp_path / "T.json").write_text(json.dumps(FORWARD))
+    picture = np.full((HEIGHT, WIDTH, 3), 60, np.uint8)
+    picture[17:47, 31:65] = 200
+    Image.fromarray(picture).save(tmp_path / "photo.png")
+    return tmp_path
+
+
+def run(folder: Path, *extra: str, cloud: str = "sweep.npy", plain: bool = False, code: int = 0):
+    named = () if plain else ("--camera", str(folder / "cam.json"), "--extrinsics", str(folder / "T.json"))
+    arguments = ["project", str(folder / cloud), *named, "-o", str(folder / "sparse.png"), *map(str, extra)]
+    result = CliRunner().invoke(group, arguments)
+    assert result.exit_code == code, result.output
+    if code == 2:
+        assert result.output.startswith("error: ")
+        assert result.output.count("\n") == 1
+    return result
+
+
+def test_depth_sidecar_and_picture(folder):
+    result = run(folder, "--image", folder / "photo.png", "--no-see-through")
+    depth = read_depth(folder / "sparse.png", "mm").values
+    np.testing.assert_allclose(depth, scene(), atol=COUNT)
+    record = json.loads((folder / "sparse.json").read_text())
+    assert record["unit"] == "mm"
+    assert record["points"] == {"read": record["points"]["pixels"], "in_range": np.isfinite(depth).sum(),
+                                "pixels": np.isfinite(depth).sum(), "removed": 0}  # fmt: skip
+    assert record["cloud_to_camera"] == FORWARD
+    assert record["camera"] == json.loads((folder / "cam.json").read_text())
+    assert record["alignment"]["aligned"] is True
+    with Image.open(folder / "sparse_points.png") as picture:
+        colours = np.asarray(picture).reshape(-1, 3)
+    assert ((colours.max(axis=1).astype(int) - colours.min(axis=1)) > 60).any()  # the points are the only colours
+    assert "wrote" in result.output
+    assert "note:" not in result.output
+
+
+def test_what_shows_through_is_removed_unless_told(folder):
+    run(folder)
+    removed = read_depth(folder / "sparse.png", "mm").values
+    inside = np.zeros((HEIGHT, WIDTH), bool)
+    inside[17:45, 31:62] = True
+    assert not np.isclose(removed[inside], 8).any()
+    assert np.isclose(removed[~inside], 8).sum() > 1000
+    counts = []
+    for extra in (("--no-see-through",), ("--see-through-radius", "1"), ("--see-through-ratio", "4"), ()):
+        run(folder, *extra)  # neither bridges a gap of three pixels, nor is the wall four times as far
+        counts.append(np.isfinite(read_depth(folder / "sparse.png", "mm").values).sum())
+    assert counts[0] == counts[1] == counts[2] > counts[3]
+
+
+def test_limits_and_scale(folder):
+    run(folder, "--max-range", 5)
+    assert np.nanmax(read_depth(folder / "sparse.png", "mm").values) == pytest.approx(3, abs=COUNT)
+    run(folder, "--min-range", 5)
+    assert np.nanmin(read_depth(folder / "sparse.png", "mm").values) == pytest.approx(8, abs=COUNT)
+    run(folder, "--scale", 0.1)
+    assert np.nanmax(read_depth(folder / "sparse.png", "mm").values) == pytest.approx(0.8, abs=COUNT)
+
+
+@pytest.mark.parametrize(("degrees", "turns"), [(90, -1), (180, 2), (270, 1)])
+def test_turned_pictures(folder, degrees, turns):
+    upright = turn(np.asarray(Image.open(folder / "photo.png")), turns)
+    Image.fromarray(upright).save(folder / "turned.png")
+    run(folder, "--rotate", degrees, "--image", folder / "turned.png", "--no-see-through")
+    np.testing.assert_allclose(read_depth(folder / "sparse.png", "mm").values, turn(scene(), turns), atol=COUNT)
+    record = json.loads((folder / "sparse.json").read_text())
+    assert Camera(**record["camera"]) == turn_camera(CAMERA, turns)
+    if turns != 2:
+        run(folder, "--image", folder / "turned.png", code=2)  # without the turn the sizes do not fit
+
+
+def test_a_smaller_picture_takes_a_scaled_camera(folder):
+    Image.open(folder / "photo.png").resize((WIDTH // 2, HEIGHT // 2)).save(folder / "small.png")
+    result = run(folder, "--image", folder / "small.png", "--no-see-through")
+    assert "camera was scaled from 96x64 to the image's 48x32" in result.output
+    depth = read_depth(folder / "sparse.png", "mm").values
+    assert depth.shape == (HEIGHT // 2, WIDTH // 2)
+    # The half-pixel rule: pixels 2 u and 2 u + 1 become u, and the nearer stays.
+    blocks = np.where(np.isfinite(scene()), scene(), np.inf).reshape(HEIGHT // 2, 2, WIDTH // 2, 2).min(axis=(1, 3))
+    np.testing.assert_allclose(depth, np.where(np.isinf(blocks), np.nan, blocks), atol=COUNT)
+
+
+def test_points_that_do_not_line_up(folder):
+    """The box's picture lies 4 pixels beside and below its points: said in words, in the sidecar and as exit code."""
+    picture = np.full((HEIGHT, WIDTH, 3), 60, np.uint8)
+    picture[21:51, 35:69] = 200
+    Image.fromarray(picture).save(folder / "photo.png")
+    result = run(folder, "--image", folder / "photo.png", "--strict", code=1)
+    assert "these points do not line up with the image" in result.output
+    assert (folder / "sparse.png").exists()
+    assert json.loads((folder / "sparse.json").read_text())["alignment"]["aligned"] is False
+    run(folder, "--image", folder / "photo.png")
+
+
+def test_motion(folder):
+    """A point measured 0.1 s after the picture by a sensor that moves at 10 m/s lies 1 m farther ahead."""
+    np.savez(folder / "timed.npz", points=np.array([[7.0, 0, 0], [8.0, 1, 0]]), time=np.array([100.1, 100.0]))
+    run(folder, "--velocity", "10,0,0", "--at", 100, cloud="timed.npz")
+    depth = read_depth(folder / "sparse.png", "mm").values
+    assert sorted(depth[np.isfinite(depth)]) == pytest.approx([8.0, 8.0], abs=COUNT)
+    (folder / "poses.txt").write_text("99 -10 0 0 0 0 0 1\n101 10 0 0 0 0 0 1\n")
+    run(folder, "--trajectory", folder / "poses.txt", "--at", 100, cloud="timed.npz")
+    again = read_depth(folder / "sparse.png", "mm").values
+    np.testing.assert_array_equal(again, depth)
+    # Half a turn of 0.2 s lies between straight ahead and straight back; the sides are a quarter, 0.05 s.
+    np.save(folder / "side.npy", np.array([[10.0, 5.0, 0.0]]))
+    angle = np.arctan2(5, 10) / (2 * np.pi)
+    for extra, sign in (((), -1), (("--counter-clockwise",), 1)):
+        run(folder, "--velocity", "10,0,0", "--period", 0.2, *extra, cloud="side.npy")
+        assert np.nanmin(read_depth(folder / "sparse.png", "mm").values) == pytest.approx(
+            10 + sign * 2 * angle, abs=COUNT
+        )
+
+
+@pytest.mark.parametrize("ranges", [False, True])
+def test_a_depth_map_of_another_camera(folder, ranges):
+    """A camera 0.5 m to the left sees a wall at 4 m; the picture's camera sees it 10 pixels to the left of there."""
+    wall = np.full((HEIGHT, WIDTH), 4.0)
+    stored = np.linalg.norm(CAMERA.points(wall), axis=-1) if ranges else wall
+    write_depth(folder / "tof.npy", stored)
+    shift = np.eye(4)
+    shift[0, 3] = -0.5
+    (folder / "T.json").write_text(json.dumps(shift.tolist()))
+    extra = ("--range",) if ranges else ()
+    run(folder, "--depth-camera", folder / "cam.json", "--depth-unit", "m", *extra, cloud="tof.npy")
+    depth = read_depth(folder / "sparse.png", "mm").values
+    assert np.isnan(depth[:, -9:]).all()
+    np.testing.assert_allclose(depth[:, :-10], 4.0, atol=COUNT)
+
+
+def test_far_points_take_a_coarser_unit(folder):
+    np.save(folder / "far.npy", np.array([[150.0, 0, 0], [5, 0, 0.5]]))
+    result = run(folder, cloud="far.npy")
+    assert "written in 1/256 m" in result.output
+    assert np.nanmax(read_depth(folder / "sparse.png", "kitti").values) == 150
+    run(folder, "--output-unit", "mm", cloud="far.npy", code=2)
+
+
+def test_a_colmap_model_brings_camera_and_pose(folder):
+    (folder / "cameras.txt").write_text(f"1 PINHOLE {WIDTH} {HEIGHT} 80 80 48 32\n")
+    (folder / "images.txt").write_text("7 1 0 0 0 0 0 2 1 photo.png\n\n8 1 0 0 0 0 0 0 1 other.png\n\n")
+    (folder / "points3D.txt").write_text("1 0 0 2 9 9 9 0.5 7 0 8 1\n2 0.5 0 3 9 9 9 4 7 1\n3 1 0 3 9 9 9 1 8 2\n")
+    result = run(folder, "--image", folder / "photo.png", cloud=".", plain=True)
+    assert "COLMAP's unit" in result.output
+    depth = read_depth(folder / "sparse.png", "mm").values
+    assert {tuple(map(int, place)): round(float(depth[tuple(place)]), 3) for place in np.argwhere(depth > 0)} == {
+        (32, 48): 4.0,
+        (32, 56): 5.0,
+    }
+    run(folder, "--colmap-image", "photo", "--min-confidence", 1, "--scale", 2, cloud=".", plain=True)
+    depth = read_depth(folder / "sparse.png", "mm").values
+    np.testing.assert_allclose(depth[np.isfinite(depth)], [8.0], atol=COUNT)
+    assert "has no image" in run(folder, "--colmap-image", "nine", cloud=".", plain=True, code=2).output
+    assert "say which image" in run(folder, cloud=".", plain=True, code=2).output
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (("--kitti", "calib"), "leave out --camera"),
+        (("--range",), "--depth-camera"),
+        (("--period", "0.1"), "moving sensor"),
+        (("--velocity", "1,2"), "three numbers"),
+        (("--velocity", "1,2,3"), "--period"),
+        (("--counter-clockwise",), "--period"),
+        (("--velocity", "1,0,0", "--trajectory", "a.txt"), "leave out --velocity"),
+        (("--no-see-through", "--see-through-radius", "3"), "leave one"),
+        (("--see-through-ratio", "1"), "above 1"),
+        (("--min-range", "5", "--max-range", "4"), "min_range"),
+        (("--min-range", "50"), "no point is inside"),
+        (("--min-confidence", "1"), "has no confidence"),
+        (("--scale", "0"), "--scale"),
+        (("--strict",), "--image"),
+        (("--colmap-image", "a"), "COLMAP"),
+        (("--key", "a"), "npz"),
+        (("-o", "no/such/sparse.png"), "does not exist"),
+        (("-o", "sparse.jpg"), "suffixes"),
+        (("--output-unit", "feet"), "`unit`"),
+    ],
+)
+def test_refusals_are_one_line(folder, extra, message):
+    assert message in run(folder, *extra, code=2).output
+    assert not (folder / "sparse.png").exists()
+
+
+def test_extrinsics_the_wrong_way_round_are_recognised(folder):
+    backwards = np.linalg.inv(np.array(FORWARD, float))
+    backwards[0, 3] = -30.0
+    (folder / "T.json").write_text(json.dumps(np.linalg.inv(backwards).tolist()))
+    points = CAMERA.points(scene())[np.isfinite(scene())] - backwards[:3, 3]
+    np.save(folder / "sweep.npy", points @ backwards[:3, :3])
+    assert 'try {"inverse"' in run(folder, code=2).output
+
+
+def test_missing_extrinsics_are_named(folder):
+    (folder / "T.json").unlink()
+    result = run(folder, "--camera", folder / "cam.json", plain=True, code=2)
+    assert "give the --extrinsics" in result.output
+    np.save(folder / "sweep.npy", CAMERA.points(scene())[np.isfinite(scene())])  # in the camera's own frame
+    result = run(folder, "--camera", folder / "cam.json", plain=True)
+    assert "taken to be in the camera's frame" in result.output
+
+
+def test_inputs_are_never_written_over(folder):
+    cloud = folder / "sweep.npy"
+    before = cloud.read_bytes()
+    assert "over an input" in run(folder, "-o", cloud, code=2).output
+    assert cloud.read_bytes() == before
+
+
+def test_broken_files_are_one_line(folder):
+    for name, content in (("sweep.npy", b"\x93NUMPY junk"), ("T.json", b"{}"), ("cam.json", b"[]")):
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(content)
+        assert name in run(folder, code=2).output
+        (folder / name).write_bytes(before)
+    (folder / "T.json").write_text(json.dumps([[0.0] * 4] * 4))
+    assert "singular" in run(folder, code=2).output
