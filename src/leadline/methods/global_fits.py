@@ -16,6 +16,7 @@ from leadline.core.types import CompletionOptions, FloatArray, InputError, Prior
 from leadline.methods import MethodResult
 
 if TYPE_CHECKING:
+    from leadline.core.estimator import Fit
     from leadline.core.pipeline import Completion
 
 _Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -45,17 +46,24 @@ def glog(prior: Prior, sparse: FloatArray) -> MethodResult:
 
 
 def response(prior: Prior, sparse: FloatArray, *, options: CompletionOptions | None = None) -> MethodResult:
-    """The adaptive response alone: `calibrated` of `leadline.complete`."""
-    completion, seconds = _complete(prior, sparse, options)
-    depth = np.asarray(completion.calibrated, np.float32)
-    return MethodResult(depth, str(completion.fit.status), seconds, _response_parameters(completion))
+    """The adaptive response alone: `calibrated` of `leadline.complete`, without the rest of its work."""
+    from leadline.core.pipeline import respond
+
+    begun = time.perf_counter()
+    fit, depth = respond(prior, sparse, options=options)
+    return MethodResult(depth, str(fit.status), time.perf_counter() - begun, _response_parameters(fit))
 
 
 def ours(prior: Prior, sparse: FloatArray, *, options: CompletionOptions | None = None) -> MethodResult:
     """The whole method: `depth` of `leadline.complete`."""
     completion, seconds = _complete(prior, sparse, options)
     status = f"{completion.fit.status}; {completion.reconstruction.status}"
-    return MethodResult(np.asarray(completion.depth, np.float32), status, seconds, _response_parameters(completion))
+    return MethodResult(np.asarray(completion.depth, np.float32), status, seconds, _response_parameters(completion.fit))
+
+
+def best(prior: Prior, sparse: FloatArray) -> MethodResult:
+    """The whole method with ``CompletionOptions.best()``."""
+    return ours(prior, sparse, options=CompletionOptions.best())
 
 
 def _fixed(prior: Prior, sparse: FloatArray, coordinate: _Function, inverse: _Function) -> MethodResult:
@@ -112,6 +120,5 @@ def _complete(prior: Prior, sparse: FloatArray, options: CompletionOptions | Non
     return completion, time.perf_counter() - begun
 
 
-def _response_parameters(completion: Completion) -> dict[str, float]:
-    found = completion.fit.response
-    return {name: float(getattr(found, name)) for name in ("exponent", "gain", "offset", "scale")}
+def _response_parameters(fit: Fit) -> dict[str, float]:
+    return {name: float(getattr(fit.response, name)) for name in ("exponent", "gain", "offset", "scale")}

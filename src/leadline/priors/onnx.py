@@ -3,93 +3,49 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FileError, InputError, MissingExtra, Prior, PriorKind
+from leadline.core.types import Camera, FileError, InputError, MissingExtra, Prior, PriorKind
+from leadline.priors import BatchedPrior, shift_floor
+from leadline.priors.card import Card, find_card
+from leadline.priors.point_maps import focal_and_shift
+from leadline.priors.weights import weights_digest
+
+PROVIDERS = {
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "rocm": "ROCMExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "directml": "DmlExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "cpu": "CPUExecutionProvider",
+}
+_AUTOMATIC = ("cuda", "cpu")  # the others compile for long or are picky about operators: only when asked for
 
 
-@dataclass(frozen=True)
-class Card:
-    """How to feed a network and what comes out: the `.json` beside the model."""
-
-    size: tuple[int, int]  # (height, width), or (short side, 0) with keep_aspect
-    keep_aspect: bool
-    multiple_of: int
-    value_range: tuple[float, float]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    bgr: bool
-    channels_last: bool
-    input_name: str | None
-    output_name: str | None
-    quantity: PriorKind
-    gauge: str
-
-    @classmethod
-    def read(cls, path: Path) -> Card:
-        """Parse a card; FileError with the missing or wrong key otherwise."""
-        try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise FileError(
-                f"{path}: there is no model card ({error.strerror}). An ONNX file does not say how to feed it: "
-                "write one (input size, range, mean/std; output name, quantity, gauge)."
-            ) from error
-        except ValueError as error:
-            raise FileError(f"{path}: not a model card in JSON ({error}).") from error
-        try:
-            source, output = fields["input"], fields["output"]
-            resize = source["resize"]
-            keep = {"short_side": True, "fixed": False}[resize["mode"]]
-            size = (int(resize["size"]), 0) if keep else (int(resize["size"][0]), int(resize["size"][1]))
-            quantity = output["quantity"]
-            if quantity not in ("depth", "disparity", "log_depth"):
-                raise KeyError(f"quantity {quantity!r}")
-            return cls(
-                size=size,
-                keep_aspect=keep,
-                multiple_of=int(resize.get("multiple_of") or 1),
-                value_range=(float(source["range"][0]), float(source["range"][1])),
-                mean=tuple(float(value) for value in source.get("mean") or (0.0, 0.0, 0.0)),
-                std=tuple(float(value) for value in source.get("std") or (1.0, 1.0, 1.0)),
-                bgr=source.get("channels", "RGB") == "BGR",
-                channels_last=source.get("layout", "NCHW") == "NHWC",
-                input_name=source.get("name"),
-                output_name=output.get("name"),
-                quantity=quantity,
-                gauge=str(output.get("gauge", "unknown")),
-            )
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise FileError(f"{path}: the model card lacks or garbles {error}.") from error
-
-    def input_size(self, height: int, width: int) -> tuple[int, int]:
-        """Size at which an image is fed: the short side or both sides as the card says, to a multiple."""
-        if self.keep_aspect:
-            scale = self.size[0] / min(height, width)
-            wanted = (height * scale, width * scale)
-        else:
-            wanted = (float(self.size[0]), float(self.size[1]))
-        rows, columns = (max(self.multiple_of, round(side / self.multiple_of) * self.multiple_of) for side in wanted)
-        return rows, columns
-
-
-class OnnxPrior:
-    """A prior from an ONNX network run by onnxruntime.
+class OnnxPrior(BatchedPrior):
+    """A prior from an ONNX network run by onnxruntime, in the precision of the file.
 
     Parameters
     ----------
     model : path
-        The `.onnx` file; its card is the `.json` of the same name, unless given.
+        The `.onnx` file.
+    card : path or str, optional
+        How to feed it: a file, or the name of a card that comes with leadline. Default: the `.json` of the same name
+        beside the model, or the card of the public export that its file name fits.
     floor : float, optional
-        For disparity: see `Prior`. Default: a hundredth where the shift is unknown, since such networks return zero
-        for far pixels, and 0 otherwise.
+        For disparity: see `Prior`. Default: a hundredth where the shift is unknown, see `shift_floor`.
+    device : str
+        "auto", "cpu", "cuda", or another of `PROVIDERS` that the installed onnxruntime offers.
+    name : str, optional
+        For records. Default: the file's name.
     threads : int, optional
         Of the network. Default: all cores.
     """
@@ -100,65 +56,117 @@ class OnnxPrior:
         *,
         card: str | Path | None = None,
         floor: float | None = None,
+        device: str = "auto",
         name: str | None = None,
         threads: int | None = None,
     ) -> None:
-        self.path = Path(model)
+        self.path = Path(model).expanduser()
         if not self.path.is_file():
             raise FileError(f"{self.path}: there is no such ONNX model.")
-        self.card_path = Path(card) if card is not None else self.path.with_suffix(".json")
+        if device != "auto" and device not in PROVIDERS:
+            raise InputError(
+                f"`device` must be auto or one of {', '.join(PROVIDERS)} for ONNX, got {device!r} instead."
+            )
+        self.card_path = find_card(self.path, card)
         self.card = Card.read(self.card_path)
         self.name = name or self.path.stem
         self.quantity: PriorKind = self.card.quantity
         self.gauge = self.card.gauge
-        unknown_shift = self.quantity == "disparity" and self.gauge == "affine"
-        self.floor = floor if floor is not None else (0.01 if unknown_shift else 0.0)
+        self.floor = shift_floor(self.quantity, self.gauge, floor)
+        self.device = device
         self._threads = threads or os.cpu_count() or 1
         self._session: Any = None
 
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(self.path.read_bytes())
-        digest.update(self.card_path.read_bytes())
-        digest.update(repr(self.floor).encode())
-        return digest.hexdigest()
+        # Weights beyond 2 GB, and often others, are in a file of their own: model.onnx_data or model.onnx.data.
+        files = [self.card_path, *sorted(self.path.parent.glob(f"{escape(self.path.name)}*"))]
+        parts = ([weights_digest(file) for file in files if file.is_file()], self.floor)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_session": None}  # a session belongs to its process
 
-    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+    def takes_several(self) -> bool:
+        return not isinstance(self._input().shape[0], int)  # the axis of the batch was left open by the export
+
+    def predict(self, images: Sequence[NDArray[np.uint8]]) -> list[Prior]:
+        outputs = self._run(np.stack([self._tensor(image) for image in images]))
+        height, width = images[0].shape[:2]
+        return [
+            self._prior({name: value[i] for name, value in outputs.items()}, height, width) for i in range(len(images))
+        ]
+
+    def _tensor(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """What is fed for one image, without the axis of the batch."""
         from PIL import Image
 
-        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-            raise InputError(f"`image` must be (H, W, 3) uint8, got shape {image.shape} of {image.dtype}.")
+        card = self.card
         height, width = image.shape[:2]
-        rows, columns = self.card.input_size(height, width)
-        # The box filter is area interpolation, which the cards ask for; growing, it is nearest, so bilinear there.
+        rows, columns = card.input_size(height, width)
+        shape = self._input().shape
+        own = shape[1:3] if card.channels_last else shape[2:4]
+        if all(isinstance(side, int) for side in own):
+            rows, columns = own  # exported for this size and no other
+        # The box filter is area interpolation; growing, it is nearest, so bilinear there.
         shrinking = rows <= height and columns <= width
-        resample = Image.Resampling.BOX if shrinking else Image.Resampling.BILINEAR
+        by_area = Image.Resampling.BOX if shrinking else Image.Resampling.BILINEAR
+        resample = Image.Resampling.BICUBIC if card.cubic else by_area
         small = np.asarray(Image.fromarray(image).resize((columns, rows), resample), np.float32) / 255.0
-        low, high = self.card.value_range
-        tensor = (small * (high - low) + low - np.array(self.card.mean, np.float32)) / np.array(
-            self.card.std, np.float32
-        )
-        if self.card.bgr:
+        low, high = card.value_range
+        mean, std = np.array(card.mean, np.float32), np.array(card.std, np.float32)
+        tensor: NDArray[np.float32] = (small * (high - low) + low - mean) / std
+        if card.bgr:
             tensor = tensor[..., ::-1]
-        if not self.card.channels_last:
-            tensor = tensor.transpose(2, 0, 1)
-        predicted = self._run(np.ascontiguousarray(tensor[None], dtype=np.float32))
-        values = np.asarray(Image.fromarray(predicted).resize((width, height), Image.Resampling.BILINEAR))
-        return Prior(values, kind=self.quantity, floor=self.floor)
+        return tensor if card.channels_last else tensor.transpose(2, 0, 1)
 
-    def _run(self, tensor: NDArray[np.float32]) -> NDArray[np.float32]:
-        session = self._open()
-        feed = {self.card.input_name or session.get_inputs()[0].name: tensor}
-        outputs = [self.card.output_name] if self.card.output_name else None
+    def _run(self, tensor: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        """The outputs that the card names, each with the batch as its first axis."""
+        session, card = self._open(), self.card
+        half = "float16" in self._input().type
+        feed: dict[str, Any] = {self._input().name: np.ascontiguousarray(tensor, np.float16 if half else np.float32)}
+        declared = {entry.name for entry in session.get_inputs()}
+        feed |= {name: np.array(value, np.int64) for name, value in card.constants.items() if name in declared}
+        roles = {
+            "map": card.output_name or session.get_outputs()[0].name,
+            "mask": card.mask_name,
+            "scale": card.scale_name,
+        }
+        wanted = {role: name for role, name in roles.items() if name is not None}
         try:
-            predicted = np.asarray(session.run(outputs, feed)[0], np.float32).squeeze()
+            found = session.run(list(wanted.values()), feed)
         except Exception as error:  # onnxruntime's own exceptions share no public base
             raise FileError(f"{self.path}: the network refused an input of shape {tensor.shape}: {error}") from error
-        if predicted.ndim != 2:
-            raise FileError(f"{self.path}: expected one map, got an output of shape {predicted.shape}.")
-        return predicted
+        outputs = {role: np.asarray(value, np.float32) for role, value in zip(wanted, found, strict=True)}
+        for role, value in outputs.items():
+            if role == "scale":
+                outputs[role] = value.reshape(len(tensor))
+            elif role != "map" or not card.points:
+                outputs[role] = _flat(value, len(tensor), self.path)
+        return outputs
+
+    def _prior(self, outputs: Mapping[str, NDArray[np.float32]], height: int, width: int) -> Prior:
+        """The prior of one image from the outputs for it."""
+        values, camera = outputs["map"], None
+        mask = outputs["mask"] > 0.5 if "mask" in outputs else None
+        if self.card.points:
+            rows, columns = values.shape[:2]
+            found = focal_and_shift(values, mask)
+            focal, shift = found if found is not None else (None, 0.0)
+            values = values[..., 2] + np.float32(shift)
+            if focal is not None:
+                here = Camera(columns, rows, focal, focal, (columns - 1) / 2, (rows - 1) / 2)
+                camera = here.scaled(width, height)
+        if "scale" in outputs:
+            values = values * outputs["scale"]
+        valid = None if mask is None else _resized(mask.astype(np.float32), height, width) > 0.5
+        return Prior(_resized(values, height, width), kind=self.quantity, valid=valid, floor=self.floor, camera=camera)
+
+    def _input(self) -> Any:
+        inputs = {entry.name: entry for entry in self._open().get_inputs()}
+        wanted = self.card.input_name
+        if wanted is not None and wanted not in inputs:
+            raise FileError(f"{self.path}: has no input {wanted!r} as {self.card_path} says, but {', '.join(inputs)}.")
+        return inputs[wanted] if wanted is not None else next(iter(inputs.values()))
 
     def _open(self) -> Any:
         if self._session is None:
@@ -169,10 +177,32 @@ class OnnxPrior:
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = self._threads
             options.log_severity_level = 3
+            providers = _providers(self.device, onnxruntime.get_available_providers())
             try:
-                self._session = onnxruntime.InferenceSession(
-                    str(self.path), options, providers=["CPUExecutionProvider"]
-                )
+                self._session = onnxruntime.InferenceSession(str(self.path), options, providers=providers)
             except Exception as error:
                 raise FileError(f"{self.path}: onnxruntime cannot load it: {error}") from error
         return self._session
+
+
+def _providers(device: str, available: Sequence[str]) -> list[str]:
+    if device == "auto":
+        return [PROVIDERS[one] for one in _AUTOMATIC if PROVIDERS[one] in available]
+    if PROVIDERS[device] not in available:
+        there = [one for one, provider in PROVIDERS.items() if provider in available]
+        raise InputError(f"`device` {device!r} is not offered by the installed onnxruntime; it has {', '.join(there)}.")
+    return [PROVIDERS[device], *([PROVIDERS["cpu"]] if device != "cpu" else [])]
+
+
+def _flat(value: NDArray[np.float32], count: int, path: Path) -> NDArray[np.float32]:
+    """One map an image, (N, h, w), from an output with axes of one entry."""
+    sides = [side for side in value.shape if side != 1][-2:]
+    if len(sides) != 2 or value.size != count * sides[0] * sides[1]:
+        raise FileError(f"{path}: expected one map an image, got an output of shape {value.shape}.")
+    return value.reshape(count, *sides)
+
+
+def _resized(values: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(values).resize((width, height), Image.Resampling.BILINEAR))

@@ -10,27 +10,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.core.types import FileError, InputError, Prior, PriorKind
-from leadline.sensors.depth_files import DEPTH_SUFFIXES, read_values
+from leadline.priors import PriorSource
+from leadline.priors.saved import read_prior
+from leadline.sensors.depth_files import DEPTH_SUFFIXES
 
 
-class FilePriors:
-    """Predictions saved earlier, one file an image, found by the image's name (its parts joined by / or _)."""
+def find_prediction(folder: Path, name: str) -> Path:
+    """The file in `folder` that holds the map of the image `name`: its parts joined by / or _, or the last one.
+
+    Raises
+    ------
+    FileError
+        There is none in any form that can be read.
+    """
+    stems = (name, name.replace("/", "_"), Path(name).name)
+    tried = [folder / f"{stem}{suffix}" for stem in stems for suffix in DEPTH_SUFFIXES]
+    found = next((path for path in tried if path.is_file()), None)
+    if found is None:
+        raise FileError(f"{folder}: no prediction for {name!r}; expected a file like {tried[0].name}.")
+    return found
+
+
+class FilePriors(PriorSource):
+    """Predictions saved earlier, one file an image, found by the image's name (its parts joined by / or _).
+
+    What `kind` and `floor` leave open is what the sidecar beside a file says, or depth without one; see `read_prior`.
+    """
 
     gauge = "unknown"
 
     def __init__(
-        self, folder: str | Path, *, kind: PriorKind = "depth", floor: float = 0.0, name: str | None = None
+        self,
+        folder: str | Path,
+        *,
+        kind: PriorKind | None = None,
+        floor: float | None = None,
+        name: str | None = None,
     ) -> None:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise FileError(f"{self.folder}: there is no such folder of predictions.")
-        self.quantity: PriorKind = kind
-        self.floor = floor
+        self.kind, self.floor = kind, floor
+        self.quantity: PriorKind = kind or "depth"
         self.name = name or self.folder.name
 
     def fingerprint(self) -> str:
         """Of names, sizes and times: the predictions of a whole benchmark are too much to hash for every image."""
-        digest = hashlib.sha256(f"{self.quantity} {self.floor}".encode())
+        digest = hashlib.sha256(f"{self.kind} {self.floor}".encode())
         for path in sorted(self.folder.rglob("*")):
             if path.is_file():
                 state = path.stat()
@@ -40,24 +66,17 @@ class FilePriors:
     def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
         if name is None:
             raise InputError("priors from files are found by the image's name, and this image has none.")
-        values = read_values(self._find(name))
-        if values.shape != image.shape[:2]:
+        path = find_prediction(self.folder, name)
+        prior = read_prior(path, kind=self.kind, floor=self.floor)
+        if prior.shape != image.shape[:2]:
             raise FileError(
-                f"{self._find(name)}: the prediction is {values.shape[1]}x{values.shape[0]}, "
+                f"{path}: the prediction is {prior.shape[1]}x{prior.shape[0]}, "
                 f"the image {image.shape[1]}x{image.shape[0]}. Save it at the image's size."
             )
-        return Prior(values, kind=self.quantity, floor=self.floor)
-
-    def _find(self, name: str) -> Path:
-        stems = (name, name.replace("/", "_"), Path(name).name)
-        tried = [self.folder / f"{stem}{suffix}" for stem in stems for suffix in DEPTH_SUFFIXES]
-        found = next((path for path in tried if path.is_file()), None)
-        if found is None:
-            raise FileError(f"{self.folder}: no prediction for {name!r}; expected a file like {tried[0].name}.")
-        return found
+        return prior
 
 
-class ScenePriors:
+class ScenePriors(PriorSource):
     """The prediction that a scene folder itself carries (``priors`` in its ``scene.json``), by index."""
 
     name = "scene"
@@ -81,7 +100,7 @@ class ScenePriors:
         return Prior(prior.values, kind="disparity", valid=prior.valid, floor=self.floor)
 
 
-class NoPrior:
+class NoPrior(PriorSource):
     """No network at hand: a constant prior, so that the result is a membrane through the measurements in log depth.
 
     It knows nothing of edges and shapes between the measurements. It is the honest floor for any network.
@@ -90,6 +109,9 @@ class NoPrior:
     name = "none"
     quantity: PriorKind = "depth"
     gauge = "scale"
+
+    def __init__(self) -> None:
+        """Takes nothing. Said, because a protocol's own constructor takes anything."""
 
     def fingerprint(self) -> str:
         return "none"

@@ -1,0 +1,109 @@
+"""Depth Anything 3 (Lin et al. 2025) through its authors' package; transformers does not have it."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.core.types import Camera, FileError, InputError, Prior, PriorKind
+from leadline.priors import PriorSource, as_image
+from leadline.priors.device import inference, require_packages, torch_device, torch_module
+from leadline.priors.weights import local_weights, model_config, require_safetensors, short_name, weights_digest
+
+EXTRA = "depth-anything-3"
+GAUGES = {"da3mono": "affine", "da3metric": "scale", "da3nested": "metric", "da3": "scale"}
+"""By the beginning of the model's name. The metric model's metres need a focal length, so here it is up to scale."""
+
+
+class DepthAnything3Prior(PriorSource):
+    """A prior from Depth Anything 3: depth, sky left out, and a camera where the model predicts one.
+
+    Images are seen one by one: several at once would be taken for views of one scene.
+
+    Parameters
+    ----------
+    model : str or path
+        An id of the hub such as ``depth-anything/DA3MONO-LARGE``, or a folder with its config.json and weights.
+    device : str
+        "auto", "cpu", "cuda", ... The package computes in half precision by its own rule.
+    resolution : int
+        Pixels of the longer side at which the network works.
+    name : str, optional
+        For records. Default: the last part of `model`.
+    threads : int, optional
+        Of the network on the processor. Default: torch's own choice.
+    """
+
+    quantity: PriorKind = "depth"
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        device: str = "auto",
+        resolution: int = 504,
+        name: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if not resolution > 0:
+            raise InputError(f"`resolution` must be a positive number of pixels, got {resolution!r} instead.")
+        require_packages(("torch", "depth_anything_3"), EXTRA, f"the model {model}")
+        self.folder = local_weights(model)
+        require_safetensors(self.folder)
+        label = str(model_config(self.folder).get("model_name", ""))
+        fitting = next((gauge for start, gauge in GAUGES.items() if label.startswith(start)), None)
+        if fitting is None:
+            raise FileError(
+                f"{self.folder / 'config.json'}: expected a model_name that begins with da3, got {label!r}."
+            )
+        self.gauge = fitting
+        self.name = name or short_name(model)
+        self.device, self.resolution = device, int(resolution)
+        self._threads = threads
+        self._loaded: tuple[Any, Any] | None = None
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(repr((weights_digest(self.folder), self.resolution)).encode()).hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loaded": None}  # a network belongs to its process
+
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        from PIL import Image
+
+        height, width = as_image(image).shape[:2]
+        torch, network = self._load()
+        with inference(torch, self._threads):
+            found = network.inference([image], process_res=self.resolution)
+        depth = np.asarray(found.depth, np.float32)[0]
+        values = np.asarray(Image.fromarray(depth).resize((width, height), Image.Resampling.BILINEAR))
+        valid, camera = None, None
+        if found.sky is not None:
+            sky = Image.fromarray(np.asarray(found.sky[0], np.float32)).resize(
+                (width, height), Image.Resampling.BILINEAR
+            )
+            valid = np.asarray(sky) < 0.5
+        if found.intrinsics is not None:
+            # Theirs are of the resized picture, with the first pixel's centre at one half.
+            (fx, _, cx), (_, fy, cy), _ = np.asarray(found.intrinsics[0], np.float64).tolist()
+            rows, columns = depth.shape
+            camera = Camera(columns, rows, fx, fy, cx - 0.5, cy - 0.5).scaled(width, height)
+        return Prior(values, valid=valid, camera=camera)
+
+    def _load(self) -> tuple[Any, Any]:
+        if self._loaded is None:
+            torch = torch_module(EXTRA, f"the model {self.name}")
+            device = torch_device(torch, self.device)
+            try:
+                network = import_module("depth_anything_3.api").DepthAnything3.from_pretrained(str(self.folder))
+            except Exception as error:
+                raise FileError(
+                    f"{self.folder}: Depth Anything 3's package cannot load it: {str(error).strip().splitlines()[0]}"
+                ) from error
+            self._loaded = torch, network.to(device).eval()
+        return self._loaded
