@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter, sleep
 from typing import Any
 from unittest import mock
@@ -20,8 +21,8 @@ from timing import Size, Times, scene, stopwatch
 
 from leadline.bench.observations import Case
 from leadline.core import kernels, pipeline, reconstruction
-from leadline.core.solver import solve
-from leadline.core.types import ReconstructionOptions
+from leadline.core.system import System as Ours
+from leadline.core.types import BoolArray, ReconstructionOptions
 
 OURS = "leadline, multigrid"
 OURS_ONE_THREAD = "leadline, multigrid, one thread"
@@ -68,10 +69,11 @@ class SolverTimes:
 
 @dataclass(frozen=True)
 class System:
-    """Q_UU r_U = b as the solver gets it (`code`, `field`) and, once a peer asks, as an explicit matrix."""
+    """Q_UU r_U = b as our solver gets it and, once a peer asks, as an explicit matrix."""
 
-    code: NDArray[np.uint8]
-    field: Vector
+    valid: BoolArray  # (H, W)
+    where: NDArray[np.intp]  # (n,) flat indices of the measured pixels
+    values: Vector  # (n,) their log residuals
     options: ReconstructionOptions
 
     @classmethod
@@ -79,24 +81,37 @@ class System:
         """The system that a completion of the benchmark's scene solves."""
         caught: list[System] = []
 
-        def catch(code: NDArray[np.uint8], field: Vector, options: ReconstructionOptions) -> Any:
-            caught.append(cls(code.copy(), field.copy(), options))
-            return solve(code, field, options)
+        class Catching(Ours):
+            def __init__(self, valid: BoolArray, where: NDArray[np.intp], options: Any, **more: Any) -> None:
+                super().__init__(valid, where, options, **more)
+                self._given = valid, where
 
-        with mock.patch.object(reconstruction, "solve", catch):
+            def solve(self, values: Vector, **more: Any) -> Any:
+                caught.append(cls(*self._given, values, self.options))
+                return super().solve(values, **more)
+
+        with mock.patch.object(reconstruction, "System", Catching):
             pipeline.complete(*scene(size, case))
         return caught[0]
 
-    @property
+    @cached_property  # it is asked for within what is timed
     def free(self) -> NDArray[np.intp]:
         """Flat indices of the unknowns in the padded image."""
-        return np.flatnonzero(self.code.ravel() >= kernels.FREE)
+        code = Ours(self.valid, self.where, self.options).operator.code
+        return np.flatnonzero(code.ravel() >= kernels.FREE)
+
+    @property
+    def field(self) -> Vector:
+        """The measured residuals in the padded image, zero elsewhere."""
+        field = np.zeros(self.valid.shape)
+        field.flat[self.where] = self.values
+        return np.pad(field, 1)
 
     def assemble(self) -> tuple[Any, Vector]:
         """Q_UU as a CSR matrix and b = -Q_UF r_F, built from the graph and not from the kernels."""
         from scipy import sparse
 
-        valid = (self.code & kernels.DEGREE) > 0
+        valid = np.pad(self.valid, 1)
         index = np.arange(valid.size).reshape(valid.shape)
         across, down = valid[:, :-1] & valid[:, 1:], valid[:-1] & valid[1:]
         first = np.concatenate((index[:, :-1][across], index[:-1][down]))
@@ -111,11 +126,12 @@ class System:
         operator = weights.weight_gradient * graph + weights.weight_data * sparse.eye_array(valid.size)
         if weights.weight_laplacian:
             operator = operator + weights.weight_laplacian * (graph @ graph)
-        rows = operator.tocsr()[self.free]
+        free = self.free
+        rows = operator.tocsr()[free]
         # The field is zero at the unknowns, so the whole of it stands for its fixed part.
         rhs = -(rows @ self.field.ravel())
         # pyamg and PyPardiso take the older matrix class.
-        matrix = sparse.csr_matrix(rows[:, self.free])
+        matrix = sparse.csr_matrix(rows[:, free])
         matrix.sort_indices()
         return matrix, rhs
 
@@ -125,7 +141,7 @@ class System:
 
 def _ours(system: System, options: ReconstructionOptions) -> Outcome:
     with stopwatch() as seconds:
-        solution = solve(system.code, system.field.copy(), options)
+        solution = Ours(system.valid, system.where, options).solve(system.values)
     return Outcome(solution.field.ravel()[system.free], seconds.get("set-up"), solution.iterations)
 
 

@@ -18,7 +18,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from leadline.bench.observations import Case, observe
-from leadline.core import pipeline, reconstruction, solver
+from leadline.core import pipeline, system
 
 TRIADS = 20  # passes per repetition: one alone is as short as the waking of a thread
 
@@ -26,8 +26,8 @@ TRIADS = 20  # passes per repetition: one alone is as short as the waking of a t
 STAGES = {
     "fit": (pipeline, "fit_response"),
     "calibrate": (pipeline, "calibrate"),
-    "set-up": (solver, "build"),
-    "solve": (reconstruction, "solve"),
+    "set-up": (system, "build"),
+    "solve": (system.System, "solve"),
     "reconstruct": (pipeline, "reconstruct"),
 }
 

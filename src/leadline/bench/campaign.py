@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from leadline.bench.executors import cores, processes, serial, worker_count
 from leadline.bench.plan import Unit, canonical, make_plan, remaining
-from leadline.bench.protocol import Protocol
+from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
 from leadline.bench.records import Record, RecordStore
 from leadline.bench.run import CACHE
-from leadline.bench.sources import identity, open_dataset, open_method, open_prior
-from leadline.core.types import InputError
+from leadline.bench.sources import as_planned, identities, open_dataset, open_method
+from leadline.core.types import FileError, InputError
 
 ExecutorName = Literal["serial", "processes", "ray"]
 EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
@@ -32,20 +33,43 @@ class Progress:
 def plan(protocol: Protocol) -> list[Unit]:
     """The units of a protocol. Opens all it names, so that what is missing is found before the work begins.
 
+    A prior whose model is not there and a system that is not set up are planned all the same, for failed records that
+    say so, as long as there is another prior.
+
     Raises
     ------
     LeadlineError
-        A data set, prior or method cannot be opened, or has no images.
+        A data set, method or every prior cannot be opened, or a data set has no images.
     """
     for method in protocol.methods:
         open_method(method)
-    models = {entry.label: identity(entry, open_prior(entry)) for entry in protocol.priors}
+    models = identities(protocol.priors)
     names = {}
     for entry in protocol.datasets:
         names[entry.label] = open_dataset(entry).names()
         if not names[entry.label]:
             raise InputError(f"The data set {entry.label!r} has no images under {entry.root}.")
-    return make_plan(protocol, names, models)
+    methods = tuple(as_planned(entry) for entry in protocol.methods)
+    return make_plan(replace(protocol, methods=methods), names, models)
+
+
+def protocol_of(folder: Path) -> Protocol:
+    """The protocol that a run was made by.
+
+    Raises
+    ------
+    FileError
+        The folder holds no run, or one without its protocol.
+    """
+    with RecordStore(folder) as store:
+        text = store.fact("protocol")
+    kinds: dict[str, Any] = {"datasets": DatasetEntry, "priors": PriorEntry, "methods": MethodEntry}
+    try:
+        content = json.loads(text)
+        parts = {name: tuple(kind(**entry) for entry in content[name]) for name, kind in kinds.items()}
+        return Protocol(**{**content, **parts, "cases": tuple(content["cases"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise FileError(f"{folder}: the run does not carry its protocol; run it again with this version.") from error
 
 
 def conduct(

@@ -10,10 +10,12 @@ label = "iBims"                                   # the subset's name in the tab
 root = "ibims1"                                   # relative to --data, or to the protocol's own folder
 normals = true                                    # false: score depth only, e.g. where the camera is a guess
 options = {max_depth = 10.0}                      # of the data set
+# split = true                                    # scene folders: each folder of them is a subset of its own
 
 [[priors]]
 source = "onnx:model.onnx"                        # one of `leadline priors`, or "rendered"
 label = "MoGe-3"                                  # default: the source
+# pulled = 0.9                                    # made stronger with the help of the reference, see pulled.py
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any, TypeVar
 
 from leadline.bench.patterns import parse
 from leadline.core.types import FileError, InputError
+from leadline.datasets import dataset
 
 LABELS = {
     "raw": "Raw",
@@ -39,19 +42,30 @@ LABELS = {
     "poisson": "Poisson",
     "response": "Ours w/o Dirichlet",
     "ours": "Ours",
+    "best": "Best",
+    "priorda": "PriorDA",
+    "ldcm": "LDCM",
+    "any2full": "Any2Full",
+    "promptda": "PromptDA",
+    "omni-dc": "OMNI-DC",
+    "marigold-dc": "Marigold-DC",
 }
 """What the paper's tables call the methods."""
 
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """A subset of the tables: a data set, where it lies, and how it is opened."""
+    """A subset of the tables: a data set, where it lies, and how it is opened.
+
+    A split entry stands for several: one for each folder of scene folders below its root, labelled with its name.
+    """
 
     name: str
     label: str = ""
     root: str = ""
     normals: bool = True  # False: they are not scored, e.g. where a camera was only guessed
     options: dict[str, Any] = field(default_factory=dict)
+    split: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.name)
@@ -59,11 +73,12 @@ class DatasetEntry:
 
 @dataclass(frozen=True)
 class PriorEntry:
-    """A source of priors and its options."""
+    """A source of priors and its options; `pulled`, if not 0, moves them so far to the reference, see pulled.py."""
 
     source: str
     label: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    pulled: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.source)
@@ -123,7 +138,7 @@ def packaged() -> list[str]:
     Examples
     --------
     >>> packaged()
-    ['baselines', 'fixed', 'normals', 'paper', 'priors', 'scenes', 'smoke', 'stages', 'weights']
+    ['baselines', 'beyond', 'fixed', 'normals', 'paper', 'priors', 'scenes', 'smoke', 'stages', 'systems', 'weights']
     """
     folder = files("leadline.bench") / "protocols"
     return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
@@ -177,8 +192,8 @@ def read_protocol(
         protocol = _parse(text)
         if chosen := list(priors):
             protocol = replace(protocol, priors=tuple(_prior(spec) for spec in chosen))
-        protocol = _choose(protocol, list(only), roots or {})
-        return replace(_absolute(protocol, base.resolve()), limit=limit)
+        protocol = _split(_absolute(_moved(protocol, roots or {}), base.resolve()))
+        return replace(_chosen(protocol, list(only)), limit=limit)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
 
@@ -214,7 +229,9 @@ def _parse(text: str) -> Protocol:
 
 
 _PATHS = ("files", "onnx")  # sources whose argument is a path in any case
-_KINDS: dict[str, tuple[type, str]] = {"options": (dict, "a table"), "normals": (bool, "true or false")}
+_SWITCH = (bool, "true or false")
+_KINDS: dict[str, tuple[type, str]] = {"options": (dict, "a table"), "normals": _SWITCH, "split": _SWITCH}
+_KINDS["pulled"] = (float, "a number such as 0.9")
 Entry = TypeVar("Entry", DatasetEntry, PriorEntry, MethodEntry)
 
 
@@ -246,28 +263,71 @@ def _prior(spec: str) -> PriorEntry:
     label, equals, source = spec.partition("=")
     if not equals or ":" in label or "/" in label:  # then the equals sign belongs to a path
         label, source = spec, spec
+    if source.startswith("pulled:"):
+        share, _, source = source.removeprefix("pulled:").partition(":")
+        return replace(_prior(source), label=label, pulled=_share(share))
     kind, _, argument = source.partition(":")
     # Typed by hand, so relative to the working folder.
     here = argument and (kind in _PATHS or Path(argument).exists())
     return PriorEntry(f"{kind}:{Path(argument).resolve()}" if here else source, label)
 
 
-def _choose(protocol: Protocol, only: list[str], roots: Mapping[str, str]) -> Protocol:
-    labels = [entry.label for entry in protocol.datasets]
-    for label in [*only, *roots]:
-        if label not in labels:
-            close = difflib.get_close_matches(label, labels, n=2) or labels
-            raise InputError(f"there is no data set labelled {label!r}; did you mean {' or '.join(close)}?")
-    kept = tuple(
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"a pulled prior must be like pulled:0.9:onnx:MODEL.onnx, got {text!r} for 0.9.") from None
+
+
+def _moved(protocol: Protocol, roots: Mapping[str, str]) -> Protocol:
+    _require_labels(protocol, roots)
+    moved = (
         replace(entry, root=str(Path(roots[entry.label]).resolve())) if entry.label in roots else entry
         for entry in protocol.datasets
-        if not only or entry.label in only
     )
+    return replace(protocol, datasets=tuple(moved))
+
+
+def _chosen(protocol: Protocol, only: list[str]) -> Protocol:
+    _require_labels(protocol, only)
+    kept = tuple(entry for entry in protocol.datasets if not only or entry.label in only)
     return replace(protocol, datasets=kept)
 
 
+def _require_labels(protocol: Protocol, wanted: Iterable[str]) -> None:
+    labels = [entry.label for entry in protocol.datasets]
+    for label in wanted:
+        if label not in labels:
+            close = difflib.get_close_matches(label, labels, n=2) or labels
+            raise InputError(f"there is no data set labelled {label!r}; did you mean {' or '.join(close)}?")
+
+
+def _split(protocol: Protocol) -> Protocol:
+    entries: list[DatasetEntry] = []
+    for entry in protocol.datasets:
+        entries += _subsets(entry) if entry.split else [entry]
+    return replace(protocol, datasets=tuple(entries))
+
+
+def _subsets(entry: DatasetEntry) -> list[DatasetEntry]:
+    """An entry for each folder that holds scene folders; the entry itself where its root holds them directly."""
+    if entry.name != "scenes":
+        raise InputError(f"`split` is for the data set 'scenes', got it for {entry.name!r}.")
+    names = dataset(entry.name, entry.root).names()
+    folders = dict.fromkeys(name.partition("/")[0] for name in names if "/" in name)
+    direct = [name for name in names if "/" not in name]
+    if direct and folders:
+        raise InputError(
+            f"`split` needs all scene folders of {entry.root} at one depth, but {direct[0]!r} lies beside folders "
+            f"of scenes such as {next(iter(folders))!r}; move it, or set split = false."
+        )
+    if direct:
+        return [replace(entry, split=False)]
+    return [replace(entry, label=name, root=str(Path(entry.root) / name), split=False) for name in folders]
+
+
 def _absolute(protocol: Protocol, base: Path) -> Protocol:
-    """Roots under `base`, and so the files and folders of priors."""
+    """Roots under `base`, and so the files and folders of priors and of predictions."""
     priors = []
     for entry in protocol.priors:
         kind, _, argument = entry.source.partition(":")
@@ -277,4 +337,9 @@ def _absolute(protocol: Protocol, base: Path) -> Protocol:
         entry if entry.name == "rendered" else replace(entry, root=str(base / entry.root))
         for entry in protocol.datasets
     )
-    return replace(protocol, datasets=tuple(datasets), priors=tuple(priors))
+    methods = []
+    for method in protocol.methods:
+        kind, _, argument = method.name.partition(":")
+        folder = kind == "predictions" and argument != "scene"
+        methods.append(replace(method, name=f"{kind}:{base / argument}") if folder else method)
+    return replace(protocol, datasets=tuple(datasets), priors=tuple(priors), methods=tuple(methods))

@@ -193,6 +193,11 @@ class RecordStore:
         query = f'SELECT "{column}" FROM plan GROUP BY "{column}" ORDER BY MIN(place)'
         return [str(label) for (label,) in self._connection.execute(query)]
 
+    def images(self, dataset: str) -> list[str]:
+        """The planned images of a data set, in the plan's order."""
+        query = "SELECT image FROM plan WHERE dataset = ? GROUP BY image ORDER BY MIN(rowid)"
+        return [image for (image,) in self._connection.execute(query, (dataset,))]
+
     def counts(self) -> list[tuple[str, str, int, int, int, float]]:
         """Per data set and method of the plan: planned, done, failed, and the seconds of the method altogether."""
         query = (

@@ -6,6 +6,7 @@ thousand records must not end at a damaged file.
 
 from __future__ import annotations
 
+import json
 import platform
 import traceback
 from collections.abc import Callable
@@ -19,11 +20,12 @@ import numpy as np
 
 from leadline.bench.patterns import Measured, Sensor
 from leadline.bench.plan import Task, Unit, canonical
-from leadline.bench.prior_cache import PriorCache, content_hash, without_copies
 from leadline.bench.protocol import Protocol
 from leadline.bench.records import Record
-from leadline.bench.sources import READY, open_dataset, open_method, open_prior
+from leadline.bench.sources import cached, open_dataset, open_method, open_prior
 from leadline.core.types import InputError, LeadlineError, Prior, Scene
+from leadline.methods import run_method
+from leadline.priors.cache import PriorCache, content_hash, without_copies
 
 if TYPE_CHECKING:
     from leadline.bench.scoring import Scorer
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CACHE = "cache"  # in the run's folder
-COMPILED = ("ours", "response", "knn", "lwlr", "poisson")  # a first call of these compiles or loads kernels
+COMPILED = ("ours", "best", "response", "knn", "lwlr", "poisson")  # a first call of these compiles or loads kernels
 _LONGEST = 400  # characters of a reason
 
 
@@ -69,7 +71,7 @@ class Runner:
         self.cache = PriorCache(cache)
         self.threads = threads
         self._datasets: dict[str, Dataset] = {}
-        self._sources: dict[str, tuple[PriorSource, str]] = {}
+        self._sources: dict[str, tuple[PriorSource, str] | LeadlineError] = {}
         self._methods: dict[str, Method] = {}
         self._last: tuple[tuple[str, str], _Loaded] | None = None
         self._coming: tuple[tuple[str, str], Future[_Read]] | None = None
@@ -108,7 +110,7 @@ class Runner:
             if isinstance(measured, str):
                 found: dict[str, Any] = {"status": "failed", "reason": measured}
             else:
-                found = self._score(task, prior, measured, loaded)
+                found = self._score(unit, task, prior, measured, loaded)
             records.append(_record(unit, task, **hashes, **found))
         return records
 
@@ -143,23 +145,41 @@ class Runner:
         return _Read(scene, sensor, content_hash(scene.image), content_hash(sensor.reference))
 
     def _prior(self, unit: Unit, loaded: _Loaded) -> Prior:
-        if unit.prior not in self._sources:
-            entry = _entry(self.protocol.priors, unit.prior)
-            source = open_prior(entry, self.threads)
-            self._sources[unit.prior] = source, "" if entry.kind in READY else source.fingerprint()
-        source, fingerprint = self._sources[unit.prior]
-        key = content_hash(loaded.image_hash, fingerprint)
-        prior = self.cache.get(key) if fingerprint else None
-        if prior is None:
-            prior = source(loaded.scene.image, dataset=self._dataset(unit.dataset), name=unit.image)
-            if fingerprint:
-                self.cache.put(key, prior)
+        found = _kept(self._sources, unit.prior, lambda: self._open_prior(unit.prior))
+        if isinstance(found, LeadlineError):
+            raise found
+        source, fingerprint = found
+        prior = self.cache.predict(
+            source,
+            loaded.scene.image,
+            fingerprint,
+            image_hash=loaded.image_hash,
+            dataset=self._dataset(unit.dataset),
+            name=unit.image,
+        )
         return without_copies(prior)
 
-    def _score(self, task: Task, prior: Prior, measured: Measured, loaded: _Loaded) -> dict[str, Any]:
+    def _open_prior(self, label: str) -> tuple[PriorSource, str] | LeadlineError:
+        """The source and its fingerprint; or why there is none, kept for all images, since asking may try a network."""
+        entry = _entry(self.protocol.priors, label)
+        try:
+            source = open_prior(entry, self.threads)
+            return source, source.fingerprint() if cached(entry) else ""
+        except LeadlineError as error:
+            return error
+
+    def _score(self, unit: Unit, task: Task, prior: Prior, measured: Measured, loaded: _Loaded) -> dict[str, Any]:
         count = int(np.count_nonzero(np.isfinite(measured.sparse)))
         try:
-            result = self._method(task.method)(prior, measured.sparse)
+            result = run_method(
+                self._method(task.method),
+                prior,
+                measured.sparse,
+                image=loaded.scene.image,
+                camera=loaded.scene.camera,
+                dataset=self._dataset(unit.dataset),
+                name=unit.image,
+            )
             depth = loaded.scorer.depth(result.depth, measured.scored)
             normals = loaded.scorer.normals(result.depth, measured.scored)
         except Exception as error:
@@ -179,6 +199,7 @@ class Runner:
             "reason": reason,
             "detail": result.status,
             "parameters": canonical(result.parameters),
+            "versions": canonical({**json.loads(versions()), **result.versions}),
         }
 
     def _dataset(self, label: str) -> Dataset:
@@ -238,8 +259,7 @@ def _record(unit: Unit, task: Task, **found: Any) -> Record:
         prior=unit.prior,
         method=task.method,
         options=task.options,
-        versions=versions(),
-        **found,
+        **{"versions": versions(), **found},
     )
 
 

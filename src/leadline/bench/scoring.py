@@ -8,6 +8,7 @@ the angle atan2(|a x b|, a . b) does not depend on their lengths.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numba import prange
@@ -40,6 +41,7 @@ class Scorer:
         if camera is not None and min(self.reference.shape) >= 3:
             self._rays = _rays(camera, self.reference.shape)
             self._normals = np.empty((3, *self.reference.shape))
+            self._angles = np.empty((self.reference.shape[0] - 2, self.reference.shape[1] - 2))
             _reference_normals(self.reference, *self._rays, self._normals)
 
     def depth(self, prediction: FloatArray, mask: BoolArray) -> DepthScores:
@@ -66,7 +68,7 @@ class Scorer:
         rows = np.flatnonzero(mask[1:-1].any(axis=1)) + 1
         if not rows.size:
             return NormalScores(math.nan, math.nan, 0)
-        angles = np.empty((rows[-1] - rows[0] + 1, prediction.shape[1] - 2))
+        angles = self._angles[: rows[-1] - rows[0] + 1]
         sums = np.empty((angles.shape[0], 2))
         _angles(prediction, *self._rays, self._normals, mask, rows[0], angles, sums)
         total, support = sums.sum(axis=0)
@@ -82,6 +84,7 @@ class Scorer:
         return np.ascontiguousarray(prediction, dtype=np.float32)
 
 
+@lru_cache(maxsize=1)  # the images of a data set mostly share one camera
 def _rays(camera: Camera | RayCamera, shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     """x/z and y/z of every pixel, two (H, W) arrays."""
     height, width = shape

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Collection
+from dataclasses import fields, replace
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,36 @@ from numpy.typing import NDArray
 
 from leadline.bench.plan import canonical
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry
-from leadline.core.types import CompletionOptions, FitOptions, InputError, Prior, PriorKind, ReconstructionOptions
+from leadline.bench.pulled import PulledPrior
+from leadline.core.types import (
+    CompletionOptions,
+    FileError,
+    FitOptions,
+    InputError,
+    MissingExtra,
+    Prior,
+    PriorKind,
+    ReconstructionOptions,
+)
 from leadline.datasets import Dataset, dataset
 from leadline.datasets.rendered import network_like_prior
 from leadline.datasets.rendered_set import NAME as RENDERED
 from leadline.datasets.rendered_set import RenderedSet
-from leadline.methods import Method, MethodResult, method
-from leadline.priors import PRIORS, PriorSource, prior_source
+from leadline.methods import CONTEXT, Method, MethodResult, method
+from leadline.methods.bridge import SYSTEMS
+from leadline.methods.systems import setups
+from leadline.priors import PRIORS, PriorSource, prior_options, prior_source
+from leadline.priors.cache import NOT_CACHED
 
-READY = frozenset({"files", "scene", "none", RENDERED})
-"""Kinds of priors that are only read or made up: by an image's name, so keeping them by its content would be wrong."""
+READY = NOT_CACHED | {RENDERED}
 
 
-class RenderedPrior:
+def cached(entry: PriorEntry) -> bool:
+    """Whether predictions are kept by the image's content, which must then decide them."""
+    return entry.kind not in READY and not entry.pulled
+
+
+class RenderedPrior(PriorSource):
     """What a network might say about a rendered room: `network_like_prior` of its exact depth."""
 
     name = RENDERED
@@ -75,11 +91,10 @@ def open_prior(entry: PriorEntry, threads: int | None = None) -> PriorSource:
         _check(RenderedPrior, entry.options, f"The prior {RENDERED!r}")
         return RenderedPrior()
     options = dict(entry.options)
-    if threads is not None and entry.kind in PRIORS and "threads" not in options:
-        module, _, attribute = PRIORS[entry.kind].partition(":")
-        if "threads" in inspect.signature(getattr(import_module(module), attribute)).parameters:
-            options["threads"] = threads
-    return prior_source(entry.source, **options)
+    if threads is not None and entry.kind in PRIORS and "threads" in prior_options(entry.kind):
+        options.setdefault("threads", threads)
+    source = prior_source(entry.source, **options)
+    return PulledPrior(source, entry.pulled) if entry.pulled else source
 
 
 def identity(entry: PriorEntry, source: PriorSource) -> str:
@@ -87,7 +102,31 @@ def identity(entry: PriorEntry, source: PriorSource) -> str:
 
     Files of predictions are not hashed, so that adding one does not make all others count as changed.
     """
-    return canonical([entry.kind, entry.options]) if entry.kind in READY else source.fingerprint()
+    if entry.kind not in READY:
+        return source.fingerprint()
+    return canonical([entry.kind, entry.options, *([entry.pulled] if entry.pulled else [])])
+
+
+def identities(entries: tuple[PriorEntry, ...]) -> dict[str, str]:
+    """The identity of each prior by its label; one that is not installed or not there has its spec for one.
+
+    Its records will then fail with the reason, and those of the other priors are made; unless there is no other.
+
+    Raises
+    ------
+    LeadlineError
+        A prior is misspelt or has a wrong option, or none of them can be opened.
+    """
+    found, missing = {}, []
+    for entry in entries:
+        try:
+            found[entry.label] = identity(entry, open_prior(entry))
+        except (MissingExtra, FileError) as error:
+            found[entry.label] = canonical([entry.source, entry.options])
+            missing.append(error)
+    if len(missing) == len(entries):
+        raise missing[0]
+    return found
 
 
 def open_method(entry: MethodEntry) -> Method:
@@ -107,8 +146,21 @@ def open_method(entry: MethodEntry) -> Method:
     keywords = dict(inspect.signature(found).parameters)
     if "options" in keywords and "options" not in entry.options:
         return partial(found, options=_completion_options(entry))
-    _check(found, entry.options, f"The method {entry.label!r}", skip=2)
+    given = {*CONTEXT, *(found.keywords if isinstance(found, partial) else ())}  # not for a protocol to say
+    _check(found, entry.options, f"The method {entry.label!r}", skip=2, given=given)
     return partial(found, **entry.options)
+
+
+def as_planned(entry: MethodEntry) -> MethodEntry:
+    """The entry as a record's key knows it: with the options that a system was set up with, which decide its result as
+    much as the entry's own, and without the folder of predictions, since where things lie decides nothing."""
+    kind = entry.name.partition(":")[0]
+    if kind == "predictions":
+        return replace(entry, name=kind)
+    if entry.name not in SYSTEMS:
+        return entry
+    found = setups().get(entry.name)
+    return entry if found is None else replace(entry, options={**found.options, **entry.options})
 
 
 def _completion_options(entry: MethodEntry) -> CompletionOptions:
@@ -128,8 +180,10 @@ def _completion_options(entry: MethodEntry) -> CompletionOptions:
     )
 
 
-def _check(function: Callable[..., Any], options: dict[str, Any], what: str, skip: int = 0) -> None:
-    accepted = list(inspect.signature(function).parameters)[skip:]
+def _check(
+    function: Callable[..., Any], options: dict[str, Any], what: str, skip: int = 0, given: Collection[str] = ()
+) -> None:
+    accepted = [name for name in list(inspect.signature(function).parameters)[skip:] if name not in given]
     unknown = sorted(options.keys() - set(accepted))
     if unknown:
         raise InputError(f"{what} takes no option {', '.join(unknown)}. It takes: {', '.join(accepted) or 'none'}.")

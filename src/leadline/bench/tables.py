@@ -20,7 +20,7 @@ HEADS = {
     "nmean": "NMean (°)",
     "nmed": "NMed (°)",
 }
-DIGITS = {"nmean": 2, "nmed": 2}  # of the others four
+DIGITS = {"nmean": 2, "nmed": 2, "depth": 3, "ratio": 3}  # of the others four
 RAW, FIXED, RESPONSE, OURS = "Raw", ("GDisp", "GMetric", "GLog"), "Ours w/o Dirichlet", "Ours"
 PARTIAL = (RAW, *FIXED, RESPONSE, "KNN", "LWLR", "Poisson")  # what the main table leaves out
 CSV_METRICS = {
