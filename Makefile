@@ -19,14 +19,21 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # An announcement of the documentation theme's makers, which would otherwise end every run.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test bench docs lint clean
+.PHONY: demo test browser bench docs lint clean
 
 demo: $(BASE)
 	$(BIN)/leadline demo
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -n $(JOBS) --quiet
 	$(BIN)/mkdocs build --strict --quiet
+
+# The pages are tested in a real browser. Where there is none and apt can bring one, it does.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
+	  else echo "no Chromium: the tests of the pages are skipped (on Debian or Ubuntu: sudo apt-get install chromium)"; fi
 
 bench: $(BENCH)
 	$(BIN)/python benchmarks/speed.py
@@ -56,7 +63,7 @@ $(BASE): $(MADE) pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV): $(MADE) pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --editable '.[files,onnx,colmap,ray,dev,docs]'
+	$(BIN)/pip install --quiet --editable '.[files,onnx,transformers,colmap,lidar,ros,figures,ray,dev,docs]'
 	@touch $@ $(BASE)
 
 $(BENCH): $(MADE) pyproject.toml constraints.txt

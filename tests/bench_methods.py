@@ -14,7 +14,9 @@ from leadline.methods import MethodResult, method
 
 MARK = "LEADLINE_TEST_MARK"  # holds the first value of the prior at which `dies` and `raises` do so
 
-SEEN = "LEADLINE_TEST_SEEN"  # folder for the traces of `slow`
+DOOMED = "LEADLINE_TEST_DOOMED"  # file in which a process is named under which `stays` never ends
+
+PATIENCE = 120.0  # seconds
 
 
 def marked(prior: Prior) -> bool:
@@ -22,15 +24,22 @@ def marked(prior: Prior) -> bool:
 
 
 def slow(prior: Prior, sparse: np.ndarray, *, seconds: float = 0.02) -> MethodResult:
-    """GLog that takes its time, so that a run can be killed in its middle, and says under which parent it runs."""
-    if SEEN in os.environ:
-        (Path(os.environ[SEEN]) / f"{os.getppid()}").touch()
+    """GLog that takes its time, so that a run can be killed in its middle."""
     time.sleep(seconds)
     return method("glog")(prior, sparse)
 
 
-def slower(prior: Prior, sparse: np.ndarray) -> MethodResult:
-    return slow(prior, sparse, seconds=0.15)
+def stays(prior: Prior, sparse: np.ndarray) -> MethodResult:
+    """GLog that under the doomed parent says that it has begun and waits for its end; elsewhere it waits for that."""
+    doomed = Path(os.environ[DOOMED])
+    begun = doomed.with_suffix(".begun")
+    if doomed.read_text(encoding="utf-8") == f"{os.getppid()}":
+        begun.touch()
+        time.sleep(PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while not begun.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return method("glog")(prior, sparse)
 
 
 def raises(prior: Prior, sparse: np.ndarray) -> MethodResult:

@@ -10,15 +10,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 
 import ray
 from ray.cluster_utils import Cluster
 
-from bench_methods import SEEN
-from leadline.bench.campaign import Progress, conduct
+from bench_methods import DOOMED, PATIENCE
+from leadline.bench.campaign import conduct
 from leadline.bench.protocol import read_protocol
-
-PATIENCE = 60.0  # seconds until Ray must have noticed the loss
 
 
 def main() -> None:
@@ -30,21 +29,22 @@ def main() -> None:
     second = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     ray.init(address=cluster.address, log_to_driver=False)
-    killed = []
+    # A worker's parent is its node. The method waits under the doomed one, so a unit is in flight when it goes.
+    doomed = Path(os.environ[DOOMED])
+    doomed.write_text(f"{second.all_processes['raylet'][0].process.pid}", encoding="utf-8")
 
-    def kill_once(progress: Progress) -> None:
-        # A worker's parent is its node: two parents, and both nodes are at work.
-        if not killed and len(os.listdir(os.environ[SEEN])) == 2:
-            time.sleep(0.1)  # into the middle of its next unit
-            killed.append(progress.done)
-            cluster.remove_node(second, allow_graceful=False)
+    def kill_at_work() -> None:
+        while not doomed.with_suffix(".begun").exists():
+            time.sleep(0.05)
+        cluster.remove_node(second, allow_graceful=False)
 
-    end = conduct(read_protocol(sys.argv[1]), Path(sys.argv[2]), executor="ray", workers=2, report=kill_once)
+    Thread(target=kill_at_work, daemon=True).start()
+    end = conduct(read_protocol(sys.argv[1]), Path(sys.argv[2]), executor="ray", workers=2)
     deadline = time.monotonic() + PATIENCE
     while sum(node["Alive"] for node in ray.nodes()) > 1 and time.monotonic() < deadline:
         time.sleep(0.1)
     alive = sum(node["Alive"] for node in ray.nodes())
-    sys.stdout.write(f"done {end.done} of {end.planned}, killed after {killed}, nodes alive {alive}\n")
+    sys.stdout.write(f"done {end.done} of {end.planned}, nodes alive {alive}\n")
     ray.shutdown()
     cluster.shutdown()
 

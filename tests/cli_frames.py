@@ -14,9 +14,10 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from leadline.apps import cli
+from onnx_model import write_onnx
 
 SHAPE = (24, 32)
-PATIENCE = 120.0  # seconds until a subprocess counts as hung: no test passes or fails by being quicker
+PATIENCE = 300.0  # seconds until a subprocess counts as hung: no test passes or fails by being quicker
 SOURCES = str(Path(cli.__file__).parents[2])
 
 
@@ -49,6 +50,7 @@ def prepare() -> None:
     np.save("disparity.npy", 1 / prior)
     camera = {"width": SHAPE[1], "height": SHAPE[0], "fx": 30.0, "fy": 31.0, "cx": 15.5, "cy": 11.5}
     Path("cam.json").write_text(json.dumps(camera), encoding="utf-8")
+    write_onnx(Path("model.onnx"))
     for index in range(4):
         write_frame(Path(), f"f{index}", index)
 

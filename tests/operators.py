@@ -21,6 +21,7 @@ from leadline.core.multigrid import Hierarchy
 INVALID, FREE, MEASURED = 0, 1, 2
 Role = NDArray[np.uint8]
 Matrix = sp.csr_array
+Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
 
 # One pixel; lines; odd and even; just below, at and above a block of 32 fine or 16 coarse rows; and heights at which
 # the second level crosses a block border too.
@@ -69,12 +70,36 @@ def bent_scene(
     return prior.astype(np.float32), sparse.astype(np.float32), depth
 
 
+EDGES: dict[str, Callable[[tuple[int, ...], np.random.Generator], NDArray[np.float64]]] = {
+    "even": lambda shape, rng: np.ones(shape),
+    "mild": lambda shape, rng: rng.uniform(0.05, 1.0, shape),
+    "broken": lambda shape, rng: np.where(rng.random(shape) < 0.15, 1e-6, 1.0),
+    "wild": lambda shape, rng: 10.0 ** rng.uniform(-6, 0, shape),
+}
+
+
+def edge_weights(name: str, shape: tuple[int, int]) -> Edges:
+    """Weights (H, W - 1) and (H - 1, W) in float32."""
+    rng = generator("edges", name, shape)
+    across, down = (shape[0], shape[1] - 1), (shape[0] - 1, shape[1])
+    return EDGES[name](across, rng).astype(np.float32), EDGES[name](down, rng).astype(np.float32)
+
+
 def code_of(role: Role) -> NDArray[np.uint8]:
     """The padded bytes that the kernels read, written by `encode`."""
     padded = np.pad(role, 1)
     code = np.zeros_like(padded)
     kernels.encode(padded, code)
     return code
+
+
+def edge_planes(role: Role, edges: Edges) -> NDArray[np.float32]:
+    """The weights as the kernels read them."""
+    valid = role != INVALID
+    result = np.zeros((3, role.shape[0] + 2, role.shape[1] + 3), np.float32)
+    result[kernels.EAST, 1:-1, 1:-3] = edges[0] * (valid[:, :-1] & valid[:, 1:])
+    result[kernels.SOUTH, 1:-2, 1:-2] = edges[1] * (valid[:-1] & valid[1:])
+    return result
 
 
 def pad(values: NDArray[np.floating], shape: tuple[int, int], dtype: type = np.float32) -> NDArray[np.floating]:
@@ -84,18 +109,19 @@ def pad(values: NDArray[np.floating], shape: tuple[int, int], dtype: type = np.f
 # --- the system of Appendix A --------------------------------------------------------------------------------------
 
 
-def laplacian(role: Role) -> Matrix:
-    """A = G^T G, the graph Laplacian of the valid pixels."""
+def laplacian(role: Role, edges: Edges | None = None) -> Matrix:
+    """A = G^T W G, the graph Laplacian of the valid pixels, with the weights of their edges on the diagonal of W."""
     index = np.arange(role.size).reshape(role.shape)
     valid = role != INVALID
     across, down = valid[:, :-1] & valid[:, 1:], valid[:-1] & valid[1:]
     here = np.concatenate([index[:, :-1][across], index[:-1][down]])
     there = np.concatenate([index[:, 1:][across], index[1:][down]])
-    edges = np.arange(here.size)
-    G = sp.csr_array((np.ones(here.size), (edges, here)), (here.size, role.size)) - sp.csr_array(
-        (np.ones(here.size), (edges, there)), (here.size, role.size)
+    weights = np.ones(here.size) if edges is None else np.concatenate([edges[0][across], edges[1][down]]).astype(float)
+    number = np.arange(here.size)
+    G = sp.csr_array((np.ones(here.size), (number, here)), (here.size, role.size)) - sp.csr_array(
+        (np.ones(here.size), (number, there)), (here.size, role.size)
     )
-    return sp.csr_array(G.T @ G)
+    return sp.csr_array(G.T @ sp.diags_array(weights) @ G)
 
 
 def free_pixels(role: Role) -> NDArray[np.bool_]:
@@ -103,11 +129,14 @@ def free_pixels(role: Role) -> NDArray[np.bool_]:
     return (role.ravel() == FREE) & (laplacian(role).diagonal() > 0)
 
 
-def system(role: Role, data: float, bending: float) -> Matrix:
-    """Q = A + data I + bending A^2 on all valid pixels."""
-    A = laplacian(role)
-    valid = (role.ravel() != INVALID).astype(float)
-    return sp.csr_array(A + data * sp.diags_array(valid) + bending * (A @ A))
+def system(
+    role: Role, data: float, bending: float, edges: Edges | None = None, precision: NDArray[np.float64] | None = None
+) -> Matrix:
+    """Q = A + C + data I + bending A^2 on all valid pixels, C the (H * W,) precision on the diagonal."""
+    A = laplacian(role, edges)
+    mass = data * (role.ravel() != INVALID).astype(float)
+    mass += 0.0 if precision is None else precision
+    return sp.csr_array(A + sp.diags_array(mass) + bending * (A @ A))
 
 
 def only(matrix: Matrix, pixels: NDArray[np.bool_]) -> Matrix:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import trees
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol, packaged, read_protocol
 from leadline.bench.sources import open_method
 from leadline.core.types import FileError, InputError
@@ -96,14 +97,15 @@ def test_unknown_files_and_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", packaged())
-def test_packaged_protocols_are_sound(name: str) -> None:
-    chosen = read_protocol(name)
+def test_packaged_protocols_are_sound(name: str, tmp_path: Path) -> None:
+    trees.scenes(tmp_path)  # only the protocol of scene folders looks at what is there
+    chosen = read_protocol(name, data=tmp_path)
     assert chosen.cases == ("distributed", "central", "outer")
     assert chosen.stride == 7.5
     for entry in chosen.methods:
         open_method(entry)
     assert {entry.name for entry in chosen.datasets} <= {*DATASETS, "rendered"}
-    if name not in ("scenes", "smoke"):
+    if name not in ("scenes", "smoke", "systems", "beyond"):
         assert tuple(entry.label for entry in chosen.datasets) == PAPER
 
 
@@ -128,3 +130,38 @@ def test_methods_get_their_options() -> None:
     with pytest.raises(InputError, match=r"fit\.tolerance or reconstruction\.tolerance"):
         open_method(MethodEntry("ours", options={"tolerance": 1e-3}))
     open_method(MethodEntry("ours", options={"fit.tolerance": 1e-3}))
+
+
+SPLIT = """
+methods = ["glog"]
+priors = ["scene"]
+[[datasets]]
+name = "scenes"
+root = "S"
+split = true
+"""
+
+
+def test_scene_folders_are_split_into_subsets(tmp_path: Path) -> None:
+    trees.scenes(tmp_path / "S")
+    trees.scenes(tmp_path / "S" / "deep")
+    chosen = read_protocol(write(tmp_path, SPLIT))
+    # set_b has no reference to be scored against.
+    assert [(entry.label, Path(entry.root).name) for entry in chosen.datasets] == [("deep", "deep"), ("set_a", "set_a")]
+    assert not any(entry.split for entry in chosen.datasets)
+    assert [entry.label for entry in read_protocol(write(tmp_path, SPLIT), only=["set_a"]).datasets] == ["set_a"]
+
+
+def test_scene_folders_at_the_top_stay_one_subset(tmp_path: Path) -> None:
+    trees.scenes(tmp_path / "T")
+    (tmp_path / "T" / "set_a").rename(tmp_path / "S")
+    assert [entry.label for entry in read_protocol(write(tmp_path, SPLIT)).datasets] == ["scenes"]
+
+
+def test_scene_folders_at_two_depths_are_not_split_silently(tmp_path: Path) -> None:
+    trees.scenes(tmp_path / "S")
+    (tmp_path / "S" / "set_a" / "one").rename(tmp_path / "S" / "one")
+    with pytest.raises(InputError, match="'one' lies beside folders of scenes such as 'set_a'"):
+        read_protocol(write(tmp_path, SPLIT))
+    with pytest.raises(InputError, match="for the data set 'scenes', got it for 'ibims'"):
+        read_protocol(write(tmp_path, TEXT.replace("normals", "split = true\nnormals")))

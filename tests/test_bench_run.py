@@ -21,7 +21,6 @@ from leadline.bench import run as run_module
 from leadline.bench.campaign import conduct, plan
 from leadline.bench.executors import LOST
 from leadline.bench.plan import remaining
-from leadline.bench.prior_cache import PriorCache, content_hash
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
 from leadline.bench.records import FILE, read_records
 from leadline.bench.run import Runner
@@ -143,13 +142,13 @@ def written(folder: Path) -> int:
 @pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install 'leadline[ray]')"
 )
-def test_ray_with_two_nodes_one_of_them_killed(tmp_path: Path) -> None:
-    chosen = protocol("glog", "ours", "bench_methods:slower", count=10)
+def test_ray_with_two_nodes_one_of_them_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = protocol("glog", "ours", "bench_methods:stays", count=6)
     (tmp_path / "p.toml").write_text(toml(chosen), encoding="utf-8")
-    (tmp_path / "seen").mkdir()
+    (tmp_path / "doomed").write_text("", encoding="utf-8")
+    monkeypatch.setenv(bench_methods.DOOMED, str(tmp_path / "doomed"))
     command = [sys.executable, str(HERE / "bench_ray_cluster.py"), str(tmp_path / "p.toml"), str(tmp_path / "ray")]
-    surroundings = environment(**{bench_methods.SEEN: str(tmp_path / "seen")})
-    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "nodes alive 1" in done.stdout
     assert "lost Rooms" in done.stderr  # a unit was in flight on the node, and was done again
@@ -325,20 +324,3 @@ def test_a_network_sees_each_image_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert content(first) == content(second)
     assert len(list(tmp_path.rglob("*.npy"))) == 2
     assert not list(tmp_path.rglob("*.part"))
-
-
-def test_a_damaged_cache_file_is_made_again(tmp_path: Path) -> None:
-    cache = PriorCache(tmp_path)
-    prior = Prior(np.ones((4, 5), np.float32), kind="disparity", valid=np.eye(4, 5, dtype=bool), floor=0.1)
-    cache.put("ab12", prior)
-    again = cache.get("ab12")
-    assert again is not None
-    assert (again.kind, again.floor) == ("disparity", 0.1)
-    np.testing.assert_array_equal(again.valid, prior.valid)
-    file = next(tmp_path.rglob("*.npy"))
-    whole = file.read_bytes()
-    for length in (0, 10, len(whole) // 2, len(whole) - 1):
-        file.write_bytes(whole[:length])
-        assert cache.get("ab12") is None
-    assert cache.get("cd34") is None
-    assert content_hash(prior.values, "a") != content_hash(prior.values, "b")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from leadline.bench.metrics import normals
 from leadline.core.types import Camera, FileError, InputError, MissingExtra, RayCamera
-from leadline.datasets.colmap import MODELS, camera_rays, read_model
+from leadline.sensors.cameras import MODELS, camera_rays
+from leadline.sensors.colmap import read_model
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
 

@@ -15,7 +15,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import trees
 from leadline.core.types import Camera, FileError, InputError, LeadlineError, RayCamera, Scene
 from leadline.datasets import DATASETS, ORIGINS, Dataset, dataset
-from leadline.datasets.resampling import shrink_depth, shrink_image, turn, turn_camera
+from leadline.datasets.resampling import shrink_depth, shrink_image
+from leadline.sensors.cameras import turn_camera
+from leadline.sensors.grids import turn
 
 FLOAT32 = 1e-6  # relative: stored as float32
 HALF_MM, HALF_IBIMS = 0.5e-3 + 1e-6, 25 / 65535 + 1e-6  # metres: half a count of the PNG

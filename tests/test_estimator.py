@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import least_squares
 
 from conftest import central_jacobian
-from leadline.core import estimator, reference
+from leadline.core import descent, reference
 from leadline.core.estimator import FitStatus, fit_response
 from leadline.core.normal_equations import CHUNK, normal_equations
 from leadline.core.response import Response, forward, remainder
@@ -162,11 +162,11 @@ def test_order_of_the_pairs_does_not_matter(rng):
         assert np.abs(other.response(h) / fit.response(h) - 1).max() < SAME_MAP
 
 
-@pytest.mark.parametrize("count", [estimator.SUBSET, estimator.SUBSET + 1, 3 * estimator.SUBSET + 5])
+@pytest.mark.parametrize("count", [descent.SUBSET, descent.SUBSET + 1, 3 * descent.SUBSET + 5])
 def test_starting_on_a_subset_reaches_the_same_minimum(count, rng, monkeypatch):
     h, s, _ = synthetic(rng, 1.8, count, 0.1)
     fit = fit_response(h, s)
-    monkeypatch.setattr(estimator, "SUBSET", 10**9)
+    monkeypatch.setattr(descent, "SUBSET", 10**9)
     full = fit_response(h, s)
     assert fit.count == count
     assert fit.rmse == pytest.approx(full.rmse, rel=1e-9)
@@ -174,11 +174,9 @@ def test_starting_on_a_subset_reaches_the_same_minimum(count, rng, monkeypatch):
 
 
 def test_a_subset_that_misleads_does_not_win(rng, monkeypatch):
-    count = 3 * estimator.SUBSET
+    count = 3 * descent.SUBSET
     misled = np.arange(0, count, 3)
-    monkeypatch.setattr(
-        estimator._Problem, "subset", lambda p: estimator._Problem(p.x[misled], p.depth[misled], p.domain)
-    )
+    monkeypatch.setattr(descent.Problem, "subset", lambda p: descent.Problem(p.x[misled], p.depth[misled], p.domain))
     for exponent in (-2.0, 1.0, 2.3):
         h = np.exp(rng.normal(0, 0.5, count))
         s = (h**exponent + 0.3) ** (1 / exponent) * np.exp(rng.normal(0, 0.02, count))
@@ -187,12 +185,12 @@ def test_a_subset_that_misleads_does_not_win(rng, monkeypatch):
         assert fit.rmse <= min(error for error in fixed_coordinate_errors(h, s, (h.min(), h.max())) if error)
 
 
-@pytest.mark.parametrize("count", [estimator.SUBSET + 1, 5 * estimator.SUBSET - 3, 100_003])
+@pytest.mark.parametrize("count", [descent.SUBSET + 1, 5 * descent.SUBSET - 3, 100_003])
 def test_a_subset_is_spread_evenly_and_has_no_stride(count):
     x = np.arange(count, dtype=float)
-    chosen = estimator._Problem(x, x, (0.0, 1.0)).subset().x
-    step = -(-count // estimator.SUBSET)
-    assert estimator.SUBSET / 2 <= chosen.size <= estimator.SUBSET
+    chosen = descent.Problem(x, x, (0.0, 1.0)).subset().x
+    step = -(-count // descent.SUBSET)
+    assert descent.SUBSET / 2 <= chosen.size <= descent.SUBSET
     assert (np.diff(chosen) > 0).all()
     assert np.diff(np.append(chosen, count)).max() <= 3 * step
     columns = np.bincount(chosen.astype(int) % step, minlength=step)  # of a grid as wide as the stride

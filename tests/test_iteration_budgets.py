@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from leadline.bench.observations import observe
 from leadline.core.reconstruction import reconstruct
 from leadline.core.solver import SolveStatus
+from leadline.core.system import System
 from leadline.core.types import ReconstructionOptions
 from operators import generator
 
 PROMISE = 14  # iterations, in the documentation
 BUDGET = 8  # measured: 5 to 7 for every size and pattern below
+# The general system with isotropic edge weights, per bending weight: iterations to 1e-4 and to 1e-6 of the residual.
+# Measured over sizes, patterns and precisions: 5-6 and 8-9, 5-6 and 8-9, 5-7 and 9-11, 8-15 and 12-21, 10-17 and 17-24.
+GENERAL = {0.03: (7, 10), 0.1: (7, 10), 1.0: (8, 12), 10.0: (16, 23), 100.0: (18, 25)}
 ROUGH_BUDGET = 200  # validity masks that no coarse grid can follow
 # Jacobi at 640x480 (measured 79, 405, 449); the paper's cap of 500 has to suffice.
 JACOBI = {"distributed": (60, 120), "central": (300, 500), "outer": (300, 500)}
@@ -48,6 +54,42 @@ def test_iterations_stay_within_budget(shape, name):
     _, result = reconstruct(t, *measure(depth, name), ReconstructionOptions())
     assert result.status is SolveStatus.CONVERGED
     assert 2 <= result.iterations <= BUDGET < PROMISE
+
+
+def isotropic_edges(t):
+    """Weights 1 / (1 + q), q the mean over both pixels of their squared relative difference to their neighbours."""
+    across, down = (np.diff(np.log(t.astype(float)), axis=axis) for axis in (1, 0))
+    mean = (np.abs(across).sum() + np.abs(down).sum()) / (across.size + down.size)
+    q = np.zeros(t.shape)
+    for difference, axis in ((across, 1), (down, 0)):
+        square = np.pad(difference, [(0, 0) if other != axis else (1, 1) for other in (0, 1)], mode="edge") ** 2
+        q += (square[:, :-1] + square[:, 1:] if axis else square[:-1] + square[1:]) / (2 * mean**2)
+    return 2 / (2 + q[:, :-1] + q[:, 1:]), 2 / (2 + q[:-1] + q[1:])
+
+
+def falls(history, level):
+    return next(step for step, residual in enumerate(history) if residual <= level)
+
+
+CASES = [
+    *product([(480, 640)], ["distributed", "central", "outer", "500 points"], GENERAL, [np.inf, 100.0, 1.0]),
+    ((1080, 1920), "central", 10.0, 100.0),  # one large image is enough
+]
+
+
+@pytest.mark.parametrize(("shape", "name", "bending", "precision"), CASES, ids=str)
+def test_general_systems_stay_within_budget(shape, name, bending, precision):
+    depth, t = smooth_scene(shape)
+    where, measured = measure(depth, name)
+    options = ReconstructionOptions(weight_data=1e-3 if bending < 10 else 1e-4, weight_laplacian=bending)
+    system = System(
+        np.ones(shape, bool), where, options, edges=isotropic_edges(t), precision=np.full(where.size, precision)
+    )
+    solution = system.solve(np.log(measured / t.flat[where]))
+    assert solution.status is SolveStatus.CONVERGED
+    counts = falls(solution.history, 1e-4), solution.iterations
+    assert counts[0] <= GENERAL[bending][0]
+    assert counts[1] <= GENERAL[bending][1]
 
 
 @pytest.mark.parametrize("name", JACOBI)

@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from leadline.core import kernels
-from leadline.core.solver import Jacobi
+from leadline.core.solver import Jacobi, Operator
 from operators import (
     FREE,
     INVALID,
@@ -16,6 +16,8 @@ from operators import (
     PATTERNS,
     SHAPES,
     code_of,
+    edge_planes,
+    edge_weights,
     free_pixels,
     generator,
     laplacian,
@@ -48,7 +50,7 @@ def apply(p, code, data, bending, sign=1.0):
     out[[0, -1]] = out[:, [0, -1]] = 0
     count = kernels.blocks(p.shape[0] - 2)
     dots, squares = np.full(count, np.nan), np.full(count, np.nan)
-    kernels.apply_operator(p, code, out, number(data), number(bending), number(sign), dots, squares)
+    kernels.apply_operator(p, code, None, None, None, out, number(data), number(bending), number(sign), dots, squares)
     return out, dots, squares
 
 
@@ -106,6 +108,37 @@ def test_operator_is_the_explicit_matrix(shape, name, dtype):
     np.testing.assert_array_equal(code, before[1])
 
 
+@pytest.mark.parametrize("edges", ["mild", "wild"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@every_pattern
+@every_shape
+def test_weighted_operator_is_the_explicit_matrix(shape, name, dtype, edges):
+    role = pattern(name, shape)
+    code = code_of(role)
+    weights = edge_weights(edges, shape)
+    planes = edge_planes(role, weights)
+    rng = generator("weighted", shape, name)
+    mass = pad(rng.uniform(0.0, 2.0, role.size), shape)
+    p = random_field(role, dtype, name)
+    # A direction has no right-hand side of its own; the true residual, in float64, does.
+    pull = pad(rng.normal(size=role.size), shape, np.float64) if dtype is np.float64 else None
+    count = kernels.blocks(shape[0])
+    for bending, sign in ((HEAVY, 1.0), (0.0, -1.0)):
+        out = np.zeros(p.shape, np.float32)
+        dots, squares = np.full(count, np.nan), np.full(count, np.nan)
+        scale = dtype(7e5), dtype(bending), dtype(sign)  # the data weight counts for nothing: it is part of the masses
+        kernels.apply_operator(p, code, planes, mass, pull, out, *scale, dots, squares)
+        precision = mass[1:-1, 1:-1].ravel().astype(float)
+        expected = system(role, 0.0, bending, weights, precision) @ p[1:-1, 1:-1].ravel().astype(float)
+        expected -= 0.0 if pull is None else pull[1:-1, 1:-1].ravel()
+        expected *= sign * free_pixels(role)
+        size = (10 + 64 * bending) * float(np.abs(p).max(initial=1.0))
+        tolerance = FLOAT32 if dtype is np.float32 else FLOAT64_IN
+        np.testing.assert_allclose(out, pad(expected, shape, float), rtol=0, atol=tolerance * size)
+        assert dots.sum() == pytest.approx(float((out.astype(float) * p).sum()), rel=SUMS, abs=SUMS * size**2)
+        assert squares.sum() == pytest.approx(float((out.astype(float) ** 2).sum()), rel=SUMS)
+
+
 @pytest.mark.parametrize("name", ["anchors", "holes", "stripes"])
 def test_operator_is_symmetric_and_positive_definite(name):
     """Column by column from the kernel itself, not from the twin."""
@@ -138,12 +171,20 @@ def test_jacobi_divides_by_the_diagonal():
     role = pattern("holes", (33, 12))
     code = code_of(role)
     r = random_field(role, np.float32, "jacobi") * (code >= kernels.FREE)
-    z, dot = Jacobi(code, DATA, HEAVY)(r)
+    z, dot = Jacobi(Operator(code, DATA, HEAVY))(r)
     diagonal = system(role, DATA, HEAVY).diagonal()
     free = free_pixels(role)
     expected = np.divide(r[1:-1, 1:-1].ravel(), diagonal, out=np.zeros(role.size), where=free)
     np.testing.assert_allclose(z, pad(expected, role.shape, float), rtol=FLOAT32)
     assert dot == pytest.approx(float((z.astype(float) * r).sum()), rel=SUMS)
+    # The same of a weighted graph, from its edges.
+    weights = edge_weights("mild", role.shape)
+    mass = pad(generator("masses").uniform(0.0, 2.0, role.size), role.shape)
+    weighted = Operator(code, 0.0, HEAVY, edge_planes(role, weights), mass)
+    precision = mass[1:-1, 1:-1].ravel().astype(float)
+    explicit = system(role, 0.0, HEAVY, weights, precision).diagonal().reshape(role.shape)
+    inside = np.indices(role.shape).reshape(2, -1) + 1
+    np.testing.assert_allclose(weighted.diagonal(*inside), explicit.ravel(), rtol=1e-6)
     # The paper's closed form of the same diagonal.
     degree = laplacian(role).diagonal()
     np.testing.assert_allclose(diagonal[free], (DATA + degree + HEAVY * (degree**2 + degree))[free], rtol=SUMS)

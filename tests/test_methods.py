@@ -38,8 +38,10 @@ def prior(scene):
 
 
 def test_every_name_resolves_to_a_callable():
-    assert list(METHODS) == ["raw", "gdisp", "gmetric", "glog", "knn", "lwlr", "poisson", "response", "ours"]
-    assert all(callable(method(name)) for name in METHODS)
+    own = ["raw", "gdisp", "gmetric", "glog", "knn", "lwlr", "poisson", "response", "ours", "best"]
+    systems = ["priorda", "ldcm", "any2full", "promptda", "omni-dc", "marigold-dc"]
+    assert list(METHODS) == [*own, "predictions", *systems]
+    assert all(callable(method(f"{name}:x" if facts.argument else name)) for name, facts in METHODS.items())
 
 
 def test_unknown_name_lists_close_matches_and_all():
@@ -121,12 +123,6 @@ def test_raw_is_the_prior_itself(scene, prior):
     assert "not metric" in result.status
 
 
-@pytest.mark.parametrize("name", list(METHODS))
-def test_another_shape_of_measurements_is_refused(name, prior):
-    with pytest.raises(InputError, match="sparse"):
-        method(name)(prior, np.ones((3, 3)))
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_response_and_ours_are_the_pipeline_stages(scene, prior, case):
     from leadline.core.pipeline import complete
@@ -142,6 +138,16 @@ def test_response_and_ours_are_the_pipeline_stages(scene, prior, case):
     assert str(completion.fit.status) == response.status
     assert str(completion.reconstruction.status) in ours.status
     assert set(ours.parameters) == {"exponent", "gain", "offset", "scale"}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", ["knn", "lwlr", "poisson"])
+def test_rendered_scene_is_predicted_where_there_is_a_prior(name, case, scene, prior):
+    result = method(name)(prior, observe(scene.reference, case).sparse)
+    assert result.status.startswith("ok")
+    assert result.seconds > 0
+    missing = np.count_nonzero(np.isnan(result.depth) & np.isfinite(prior.depth()))
+    assert missing == result.parameters.get("failed", 0)
 
 
 def test_the_residual_helps_where_measurements_are_spread(scene, prior):

@@ -24,16 +24,18 @@ LAYERS = ("core", "", "sensors", "priors", "methods", "datasets", "bench", "repo
 ENTRY_POINTS = {"__main__": "apps"}
 
 # Slow to import, or optional: only ever inside the function that needs them ...
-LAZY = {"torch", "ray", "gradio", "matplotlib", "h5py", "tifffile", "OpenEXR", "scipy", "PIL"}
+LAZY = {
+    *("torch", "transformers", "huggingface_hub", "onnxruntime", "ray", "matplotlib", "scipy", "PIL"),
+    *("h5py", "tifffile", "OpenEXR", "laspy", "pycolmap", "rosbags"),
+}
 # ... and these only in the layers whose business they are.
 AT_HOME = {
     "torch": {"priors", "methods"},
     "ray": {"bench"},
-    "gradio": {"apps"},
     "matplotlib": {"report", "apps"},
 }
 # What `import leadline` must not load. numba alone takes longer than everything else together.
-NOT_LOADED = ("torch", "ray", "gradio", "matplotlib", "h5py", "tifffile", "OpenEXR", "scipy", "PIL", "numba")
+NOT_LOADED = ("torch", "ray", "matplotlib", "h5py", "tifffile", "OpenEXR", "scipy", "PIL", "numba")
 
 PUBLIC = [
     "Camera",
@@ -43,6 +45,7 @@ PUBLIC = [
     "FitOptions",
     "InputError",
     "LeadlineError",
+    "Noise",
     "Prior",
     "Reconstruction",
     "ReconstructionOptions",

@@ -1,4 +1,4 @@
-"""Tanks and Temples: projection against pycolmap, see-through removal, and a small tree in the exact layout."""
+"""Tanks and Temples: a small tree in the exact layout, its poses, its laser scan and what shows through it."""
 
 from __future__ import annotations
 
@@ -8,36 +8,25 @@ import re
 import shutil
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from leadline.apps.cli import group
 from leadline.bench.metrics import normals
 from leadline.core.types import Camera, FileError, InputError, RayCamera
 from leadline.datasets import dataset, tanks
-from leadline.datasets.colmap import ColmapCamera
-from leadline.datasets.projection import min_pool, see_through, z_buffer
 from leadline.datasets.tanks import EXCLUDED, SCENES, TanksAndTemples, read_alignment
-from leadline.sensors.clouds import write_ply
+from leadline.sensors.cameras import ColmapCamera
+from leadline.sensors.ply import write_ply
+from leadline.sensors.projection import z_buffer
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
 
 WIDTH, HEIGHT = 80, 46  # of the calibration; frames are read at half of it
 LENS = (60.0, 61.0, 39.0, 24.0, 0.06, -0.02, 0.002, -0.003)
 CAMERA = ColmapCamera("OPENCV", WIDTH, HEIGHT, LENS)
-LENSES = {
-    "SIMPLE_PINHOLE": (60.0, 39.0, 24.0),
-    "PINHOLE": (60.0, 61.0, 39.0, 24.0),
-    "SIMPLE_RADIAL": (60.0, 39.0, 24.0, 0.06),
-    "RADIAL": (60.0, 39.0, 24.0, 0.06, -0.01),
-    "OPENCV": LENS,
-}
-DEPTH_RTOL = 1e-6  # one rounding to float32
 # A scan point lies up to half a pixel from the centre whose ray the plane is cut with: 1/30 at half size, times the
 # plane's slope of 0.4 or so.
 PLANE_RTOL = 0.02
@@ -48,121 +37,6 @@ def rotation(axis: tuple[float, float, float], angle: float) -> np.ndarray:
     x, y, z = np.array(axis) / np.linalg.norm(axis)
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
     return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross
-
-
-def z_buffer_by_loops(points, turned, moved, camera, size):
-    model = pycolmap.Camera(model=camera.model, width=camera.width, height=camera.height, params=list(camera.params))
-    depth = np.full((size[1], size[0]), np.nan, np.float32)
-    for point in points:
-        seen = turned @ point + moved
-        place = model.img_from_cam(seen) if seen[2] > 0 else None
-        if place is not None:
-            column, row = (int(np.floor(v)) for v in place * size / (camera.width, camera.height))
-            if 0 <= column < size[0] and 0 <= row < size[1] and not depth[row, column] <= seen[2]:
-                depth[row, column] = seen[2]
-    return depth
-
-
-@pytest.mark.parametrize("model", LENSES)
-@pytest.mark.parametrize("size", [(WIDTH, HEIGHT), (40, 23)])
-def test_z_buffer_is_that_of_pycolmaps_projection(model, size):
-    camera = ColmapCamera(model, WIDTH, HEIGHT, LENSES[model])
-    rng = np.random.default_rng(5)
-    turned, moved = rotation((1, 2, 3), 0.2), np.array([0.1, -0.2, 0.3])
-    # Some beside the picture, none so far that the polynomials turn back; some behind the camera.
-    seen = rng.uniform((-1, -0.7, 1), (1, 0.7, 1), (3000, 3)) * rng.uniform(-1, 5, (3000, 1))
-    points = (seen - moved) @ turned
-    expected = z_buffer_by_loops(points, turned, moved, camera, size)
-    found = z_buffer(points, turned, moved, camera, camera.rays(size))
-    assert 0.2 < np.isfinite(expected).mean() < 0.95
-    np.testing.assert_allclose(found, expected, rtol=DEPTH_RTOL)
-
-
-def test_z_buffer_does_not_depend_on_threads_or_order():
-    points = np.random.default_rng(6).uniform((-3, -2, 0.5), (3, 2, 5), (20_001, 3)).astype(np.float32)
-    rays = CAMERA.rays()
-    found = z_buffer(points, np.eye(3), np.zeros(3), CAMERA, rays)
-    np.testing.assert_array_equal(z_buffer(points[::-1].copy(), np.eye(3), np.zeros(3), CAMERA, rays), found)
-    threads = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
-        np.testing.assert_array_equal(z_buffer(points, np.eye(3), np.zeros(3), CAMERA, rays), found)
-    finally:
-        numba.set_num_threads(threads)
-
-
-def test_points_the_lens_folds_back_are_left_out():
-    """u (1 - 0.2 u^2) is 0 at u = sqrt 5: a point 66 degrees off the axis would land in the middle."""
-    camera = ColmapCamera("SIMPLE_RADIAL", WIDTH, HEIGHT, (60.0, 39.0, 24.0, -0.2))
-    depth = z_buffer(np.array([[np.sqrt(5.0), 0.0, 1.0]]), np.eye(3), np.zeros(3), camera, camera.rays())
-    assert np.isnan(depth).all()
-    depth = z_buffer(np.array([[0.1, 0.0, 1.0], [np.nan, 0, 1]]), np.eye(3), np.zeros(3), camera, camera.rays())
-    assert np.isfinite(depth).sum() == 1
-
-
-def test_fisheye_lenses_are_not_projected_into():
-    camera = ColmapCamera("OPENCV_FISHEYE", WIDTH, HEIGHT, LENS)
-    with pytest.raises(InputError, match="`camera` must be of a model"):
-        z_buffer(np.ones((1, 3)), np.eye(3), np.zeros(3), camera, camera.rays())
-    with pytest.raises(InputError, match="`points`"):
-        z_buffer(np.ones((3, 1)), np.eye(3), np.zeros(3), CAMERA, CAMERA.rays())
-
-
-def test_wall_behind_a_grid_of_points_is_removed():
-    """Near points on every third pixel of a rectangle, before a wall: inside it the wall goes, outside it stays."""
-    depth = np.full((40, 50), 6.0, np.float32)
-    depth[10:29:3, 12:40:3] = 2.0
-    hidden = see_through(depth, 3, 1.05)
-    inside = np.zeros_like(hidden)
-    inside[10:29, 12:40] = True
-    np.testing.assert_array_equal(hidden, inside & (depth == 6.0))
-    # A radius below the spacing does not bridge it.
-    assert not see_through(depth, 1, 1.05).any()
-
-
-@pytest.mark.parametrize("radius", [1, 3, 8])
-def test_background_beside_an_edge_or_corner_stays(radius):
-    rows, columns = np.indices((40, 50))
-    for near in (columns < 20, rows < 20, rows + columns < 45, (rows < 20) | (columns < 20)):
-        for flip in (1, -1):
-            depth = np.where(near, 2.0, 6.0)[::flip, ::flip]
-            assert not see_through(depth, radius, 1.05).any()
-
-
-def test_steep_planes_stay():
-    camera = Camera(50, 40, 40.0, 40.0, 25.0, 20.0)
-    rays = camera.points(np.ones((40, 50)))
-    for normal in ((-1.5, 0, 1), (0, -1.9, 1), (0.8, 0.8, 1), (-1.0, 0.7, 1)):
-        depth = 3 / (rays @ np.array(normal, float))
-        depth[depth <= 0] = np.nan
-        assert np.nanmax(depth) / np.nanmin(depth) > 3
-        assert not see_through(depth, 4, 1.01).any()
-
-
-@given(height=st.integers(1, 9), width=st.integers(1, 9), radius=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
-def test_kernels_equal_their_slow_twins(height, width, radius, seed):
-    rng = np.random.default_rng(seed)
-    depth = rng.choice([1.0, 1.04, 1.2, 3.0, np.nan, np.inf, 0.0, -1.0], (height, width))
-    valid = np.where(np.isfinite(depth) & (depth > 0), depth, np.inf)
-    hidden, pooled = np.zeros((height, width), bool), np.full((height, width), np.nan)
-    for i in range(height):
-        for j in range(width):
-            up, left = max(i - radius, 0), max(j - radius, 0)
-            rows, columns = (slice(up, i + 1), slice(i, i + radius + 1)), (slice(left, j + 1), slice(j, j + radius + 1))
-            quadrants = [valid[r, c].min() for r in rows for c in columns]
-            hidden[i, j] = valid[i, j] < np.inf and max(quadrants) < valid[i, j] / 1.05
-            pooled[i, j] = min(quadrants) if min(quadrants) < np.inf else np.nan
-    np.testing.assert_array_equal(see_through(depth, radius, 1.05), hidden)
-    np.testing.assert_array_equal(min_pool(depth, radius), pooled)
-
-
-def test_wrong_radii_are_named():
-    with pytest.raises(InputError, match="`radius`"):
-        see_through(np.ones((2, 2)), 0, 1.05)
-    with pytest.raises(InputError, match="`ratio`"):
-        see_through(np.ones((2, 2)), 1, 1.0)
-    with pytest.raises(InputError, match="`radius`"):
-        min_pool(np.ones((2, 2)), -1)
 
 
 # A wall n . x = 5 in the camera's frame of every pose, in metres, seen by cameras of known pose.

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from leadline.apps.cli import say
+from leadline.apps.progress import Meter, image_progress
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from leadline.bench.campaign import Progress
+    from leadline.bench.results import Results
     from leadline.bench.tables import Table
 
 FOLDER = click.Path(path_type=Path)
+GEOMETRY, RATIOS = "geometry", "ratios"  # tables that are not made from the distributions of scores
+_PANELS = "For --html: pictures of the N best and N worst images of each method and subset. Default: 3."
 
 
 @click.group(
@@ -91,7 +95,7 @@ def run(
     chosen = read_protocol(protocol, data=data, roots=dict(map(_root, roots)), only=only, priors=priors, limit=limit)
     console = Console(stderr=True)
     begun = time.perf_counter()
-    with _Meter(console) as meter:
+    with Meter(console) as meter:
         end = conduct(
             chosen,
             output,
@@ -145,8 +149,11 @@ def status(folder: Path) -> None:
     epilog="""\b
 Examples:
   leadline bench report RUN
+  leadline bench report RUN --html report.html
   leadline bench report RUN --format markdown -o TABLES
-  leadline bench report RUN --table percentiles --prior MoGe-2
+  leadline bench report RUN --table percentiles --prior MoGe-3
+  leadline bench report RUN --table geometry
+  leadline bench report RUN --table ratios
 """
 )
 @click.argument("folder", type=FOLDER, metavar="RUN")
@@ -159,23 +166,66 @@ Examples:
     help="Of the tables; csv writes the four files with all percentiles.",
 )
 @click.option("-o", "--output", type=FOLDER, help="Folder for the tables. Default: the standard output; for csv, RUN.")
-@click.option("--table", "names", multiple=True, help="Only this table; may be given again.")
+@click.option(
+    "--table",
+    "names",
+    multiple=True,
+    help="Only this table; may be given again. Also 'ratios' to the paper's method, and "
+    "'geometry', which reads every reference once and is shown from then on.",
+)
 @click.option("--prior", help="For tables about one prior. Default: the first.")
 @click.option("--case", "cases", multiple=True, help="Pool only this case; may be given again. Default: all.")
+@click.option("--html", type=FOLDER, metavar="FILE", help="Write all of it as one page for a browser, with pictures.")
+@click.option("--panels", type=click.IntRange(0), metavar="N", help=_PANELS)
 def report(
-    folder: Path, form: str, output: Path | None, names: tuple[str, ...], prior: str | None, cases: tuple[str, ...]
+    folder: Path,
+    form: str,
+    output: Path | None,
+    names: tuple[str, ...],
+    prior: str | None,
+    cases: tuple[str, ...],
+    html: Path | None,
+    panels: int | None,
 ) -> None:
-    """The paper's tables of RUN: medians over images and cases, per subset and as Macro."""
+    """The paper's tables of RUN: medians over images and cases, per subset and as Macro; or a page with pictures."""
+    from leadline.bench.ratios import ratios_table
+    from leadline.bench.records import read_records
+    from leadline.bench.reference import geometry_table, measure_references, read_references
     from leadline.bench.render import write_csvs
     from leadline.bench.results import read_results
-    from leadline.bench.tables import tables_of
+    from leadline.bench.tables import TABLES
+    from leadline.core.types import InputError
+    from leadline.report.page import PANELS, write_page
 
+    if html is not None and (form != "terminal" or output is not None):
+        raise InputError("--html writes one page of its own; leave --format and -o out, or call again for them.")
+    if html is None and panels is not None:
+        raise InputError("--panels is for --html FILE, which is not given.")
     results = read_results(folder, cases=cases)
     if form == "csv":
         for path in write_csvs(results, output or folder):
             click.echo(str(path))
         return
-    _show(tables_of(results, names=names, prior=prior), form, output)
+    tables = _score_tables(results, names or (tuple(TABLES) if html else ()), prior)
+    if RATIOS in names and (ratios := ratios_table(read_records(folder))) is not None:
+        tables.append(ratios)
+    geometry = read_references(folder) if not names or GEOMETRY in names else None
+    if geometry is None and GEOMETRY in names:
+        with image_progress() as progress:
+            for reason in measure_references(folder, progress=progress):
+                say("note", f"left out: {reason}")
+        geometry = read_references(folder)
+    if geometry is not None:
+        tables.append(geometry_table(geometry))
+    if html is None:
+        _show(tables, form, output)
+        return
+    count = PANELS if panels is None else panels
+    with image_progress() as progress:
+        page = write_page(folder, html, tables, prior=prior, cases=cases, panels=count, progress=progress)
+    for reason, number in page.reasons.items():
+        say("note", f"{number} records without pictures: {reason}")
+    click.echo(f"{html}: {page.size / 1e6:.1f} MB, {page.pictures} records with pictures.")
 
 
 @command.command(
@@ -242,54 +292,26 @@ Examples:
 @click.option("--table", "names", multiple=True, help="Only this published table; may be given again.")
 def paper(folder: Path | None, form: str, output: Path | None, names: tuple[str, ...]) -> None:
     """The paper's published tables; with RUN, that run's numbers beside them."""
-    from leadline.bench.paper import beside, published
+    from leadline.bench.paper import beside, published, reference_geometry
+    from leadline.bench.reference import geometry_table
     from leadline.bench.results import read_results
-    from leadline.bench.tables import tables_of
 
     numbers = published()
     if folder is None:
-        _show(tables_of(numbers, names=names), form, output)
+        tables = _score_tables(numbers, names)
+        if not names or GEOMETRY in names:
+            tables.append(geometry_table(reference_geometry()))
+        _show(tables, form, output)
     else:
         _show([beside(read_results(folder), numbers)], form, output)
 
 
-class _Meter:
-    """Live progress of a run: records done, rate, time left, failures."""
+def _score_tables(results: Results, names: tuple[str, ...], prior: str | None = None) -> list[Table]:
+    """Those of the names that are made from distributions of scores; without names, the usual ones."""
+    from leadline.bench.tables import tables_of
 
-    def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._bar = Progress(
-            TextColumn("[progress.description]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[failed]}"),
-            console=console,
-            speed_estimate_period=300.0,  # units differ; the rate of the last minutes is what the rest will take
-        )
-        self._task = self._bar.add_task("records", total=None, rate="", failed="")
-        self._begun: float | None = None
-
-    def __enter__(self) -> _Meter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def show(self, progress: Progress) -> None:
-        if self._begun is None:  # not before the plan is made, which may end in an error of one line
-            self._begun = time.perf_counter()
-            self._bar.start()
-        passed = time.perf_counter() - self._begun
-        self._bar.update(
-            self._task,
-            total=progress.planned,
-            completed=progress.done,
-            rate=f"{progress.fresh / passed:.1f}/s" if progress.fresh else "",
-            failed=f"{progress.failed} failed" if progress.failed else "",
-        )
+    scores = [name for name in names if name not in (GEOMETRY, RATIOS)]
+    return tables_of(results, names=scores, prior=prior) if scores or not names else []
 
 
 def _console() -> Console:
@@ -303,7 +325,7 @@ def _console() -> Console:
 def _show(tables: list[Table], form: str, output: Path | None) -> None:
     from leadline.bench.render import latex, markdown, terminal
     from leadline.core.types import InputError
-    from leadline.sensors.atomic import atomic_write
+    from leadline.sensors.atomic import write_text
 
     if not tables:
         raise InputError("There is nothing to show yet: no record has a score.")
@@ -321,12 +343,8 @@ def _show(tables: list[Table], form: str, output: Path | None) -> None:
             continue
         output.mkdir(parents=True, exist_ok=True)
         path = output / f"{table.name}.{'md' if form == 'markdown' else 'tex'}"
-        atomic_write(path, partial(_write, text))
+        write_text(path, text)
         click.echo(str(path))
-
-
-def _write(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _say_reasons(folder: Path) -> None:

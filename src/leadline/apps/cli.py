@@ -17,9 +17,18 @@ import click
 
 COMMANDS = {
     "complete": ("leadline.apps.complete:command", "Complete one image, or a folder of them."),
+    "priors": ("leadline.apps.priors:command", "Which networks and files can be the prior, and what they need."),
+    "prior": ("leadline.apps.priors:predict", "Save a network's predictions for later."),
+    "project": ("leadline.apps.project:command", "Point clouds and other sensors to sparse depth."),
+    "colmap": ("leadline.apps.colmap:command", "Dense depth for every image of a COLMAP model."),
+    "bag": ("leadline.apps.bag:command", "Dense depth for the pictures of a ROS bag."),
     "demo": ("leadline.apps.cli:demo", "A whole run on a scene that leadline renders itself."),
     "datasets": ("leadline.apps.datasets:command", "Which data sets there are, and whether a tree is complete."),
+    "methods": ("leadline.apps.methods:command", "Which methods there are, and where trained systems are set up."),
     "bench": ("leadline.apps.bench:command", "The paper's benchmark: run it, report it, compare runs."),
+    "figures": ("leadline.apps.figures:command", "The paper's figures from the records of a run."),
+    "diagnose": ("leadline.apps.diagnose:command", "How predicted depth relates to the reference."),
+    "studio": ("leadline.apps.studio.command:command", "A page in the browser: drop files, look, compare, download."),
     "warm-up": ("leadline.apps.cli:warm_up", "Compile the kernels now rather than at the first frame."),
     "info": ("leadline.apps.cli:info", "Versions, threads and which extras are installed."),
 }
@@ -28,7 +37,8 @@ EXAMPLES = """\b
 Examples:
   leadline demo -o demo/
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior prior.npy -o out/
-  leadline complete frames/ --sparse depth/ --unit mm --prior priors/ -o out/
+  leadline complete frames/ --sparse depth/ --unit mm --prior onnx:model.onnx -o out/
+  leadline priors
   leadline complete --help
 """
 
@@ -188,10 +198,12 @@ def warm_up() -> None:
 
     from leadline.apps.frame import compile_kernels
     from leadline.core import pipeline
+    from leadline.core.types import CompletionOptions
 
     start = time.perf_counter()
-    fresh = compile_kernels()
-    pipeline.warm_up()  # a cache may be there and yet not be complete
+    fresh = compile_kernels(CompletionOptions.best())
+    for preset in (CompletionOptions.paper(), CompletionOptions.best()):
+        pipeline.warm_up(options=preset)  # a cache may be there and yet not be complete
     click.echo(f"{'compiled' if fresh else 'already compiled'}, {time.perf_counter() - start:.1f} s")
 
 

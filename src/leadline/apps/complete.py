@@ -6,27 +6,32 @@ import difflib
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
 from leadline.apps.cli import say
 from leadline.apps.frame import FORMS, run_frame
-from leadline.apps.inputs import Frame, Settings, read_camera
+from leadline.apps.inputs import Frame, Settings
+from leadline.apps.network import Network, given_flags, prior_flags
 from leadline.apps.options import Numbers, completion_flags, completion_options
-from leadline.core.types import FileError, InputError, PriorKind
+from leadline.core.types import FileError, InputError
 
 EXAMPLES = """\b
 Examples:
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior prior.npy -o out/
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior disparity.npy --prior-kind disparity -o out/
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior prior.npy -o out/ --ply --camera cam.json
+  leadline complete photo.jpg --sparse lidar.png --unit mm --prior onnx:model.onnx -o out/
+  leadline complete photo.jpg --sparse lidar.png --unit mm --prior none -o out/
   leadline complete frames/ --sparse depth/ --unit mm --prior priors/ -o out/ --jobs 2
+  leadline complete frames/ --sparse depth/ --unit mm --prior onnx:model.onnx -o out/
 
 \b
-For each frame STEM it writes STEM_depth.png (16 bit, mm), STEM_preview.png and,
-last, STEM.json, which says how the depth came about. A folder that was stopped
-goes on where it was.
+For each frame STEM it writes STEM_depth.png (16 bit, in the unit of --sparse),
+STEM_preview.png and, last, STEM.json, which says how the depth came about. A
+folder that was stopped goes on where it was. 'leadline priors' lists the names
+that --prior takes.
 
 \b
 Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
@@ -44,25 +49,17 @@ _PATH = click.Path(path_type=Path)
     required=True,
     help="Measured depth, a file or a folder; 0, NaN and inf mean not measured.",
 )
-@click.option("--prior", type=_PATH, required=True, help="Dense relative depth, a file or a folder.")
+@click.option(
+    "--prior",
+    required=True,
+    metavar="PATH|NAME[:MODEL]",
+    help="Dense relative depth: a file, a folder, or a network by its name, with the path or id of its model.",
+)
 @click.option("-o", "--output", type=_PATH, required=True, help="Folder for the results; made if it is not there.")
 @click.option(
     "--unit", help="Unit of --sparse: mm, cm, m, kitti, tum ... or metres per count. If missing, guessed aloud."
 )
-@click.option(
-    "--prior-kind",
-    type=click.Choice(get_args(PriorKind)),
-    default="depth",
-    show_default=True,
-    help="What the prior's numbers are.",
-)
-@click.option(
-    "--prior-floor",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="For disparity: raise values below this share of the largest one to it.",
-)
+@prior_flags
 @click.option("--valid", type=_PATH, help="Mask, a file or a folder: > 0 where prior and measurements may be used.")
 @click.option("--resize-prior", is_flag=True, help="Interpolate a prior of another size to the image's.")
 @click.option(
@@ -71,26 +68,47 @@ _PATH = click.Path(path_type=Path)
     help="Move measurements of a map of another size to the nearest pixels; of several in one, the nearest stays.",
 )
 @click.option("--form", type=click.Choice(list(FORMS)), default="png", show_default=True, help="Form of the depth.")
-@click.option("--output-unit", help="Unit of the depth written.  [default: mm for png, m for the others]")
+@click.option(
+    "--output-unit",
+    help="Unit of the depth written.  [default: m; for png that of --sparse if it is a centimetre or finer and holds "
+    "the depth, else mm]",
+)
 @click.option("--calibrated", is_flag=True, help="Also write the response-only depth.")
-@click.option("--ply", is_flag=True, help="Also write a coloured point cloud; needs --intrinsics or --camera.")
+@click.option(
+    "--sigma",
+    is_flag=True,
+    help="Also write the depth's standard deviation in metres (.npy beside a png), at three times the cost.",
+)
+@click.option(
+    "--noise",
+    type=Numbers(),
+    metavar="C[,P[,Q]]",
+    help="Standard deviation of a measurement z: C metres, P z and Q z^2, added in the square.  [default: exact]",
+)
+@click.option("--ply", is_flag=True, help="Also write a coloured point cloud, with your camera or the prior's.")
 @click.option(
     "--intrinsics", type=Numbers(), metavar="FX,FY,CX,CY", help="Pinhole camera in pixels; centres at integers."
 )
-@click.option("--camera", type=_PATH, metavar="FILE", help="The same as JSON: {width, height, fx, fy, cx, cy}.")
+@click.option(
+    "--camera",
+    type=_PATH,
+    metavar="FILE",
+    help="The same as JSON: {width, height, fx, fy, cx, cy}; a lens adds model and params.",
+)
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Worker processes, for folders.")
 @click.option("--overwrite", is_flag=True, help="Redo frames that are complete already.")
 @click.option("--quiet", is_flag=True, help="Only notes and errors.")
 @completion_flags
-def command(image: Path, sparse: Path, prior: Path, valid: Path | None, output: Path, **flags: Any) -> int:
+def command(image: Path, sparse: Path, prior: str, valid: Path | None, output: Path, **flags: Any) -> int:
     """Complete IMAGE, a picture or a folder of pictures, from sparse metric depth and a dense relative prior.
 
     In folders, the files of a frame have the same name up to the suffix.
     """
-    inputs = {"IMAGE": image, "--sparse": sparse, "--prior": prior}
-    if valid is not None:
-        inputs["--valid"] = valid
-    settings = _settings(flags)
+    file = prior_file(prior)
+    named = {"IMAGE": image, "--sparse": sparse, "--prior": file, "--valid": valid}
+    inputs = {name: path for name, path in named.items() if path is not None}
+    network = _network(prior, flags) if file is None else None
+    settings = _settings(flags, network)
     folders = _are_folders(inputs)
     if not folders and flags["jobs"] > 1:
         raise InputError("--jobs is for folders; one image uses all cores by itself.")
@@ -98,14 +116,23 @@ def command(image: Path, sparse: Path, prior: Path, valid: Path | None, output: 
         raise InputError(
             f"-o {output}: is one of the input folders, and results would be taken for inputs; choose another."
         )
-    _make_writable(output)
+    make_writable(output)
+    if network is not None:
+        network.source  # noqa: B018  what is wrong with it is better said once than for each frame
     if folders:
         from leadline.apps.folder import run_folder
 
         return run_folder(
-            inputs, settings, output, jobs=flags["jobs"], overwrite=flags["overwrite"], quiet=flags["quiet"]
+            inputs,
+            settings,
+            output,
+            network=network,
+            jobs=flags["jobs"],
+            overwrite=flags["overwrite"],
+            quiet=flags["quiet"],
         )
-    outcome = run_frame(Frame(image.stem, image, sparse, prior, valid), settings, output, overwrite=flags["overwrite"])
+    frame = Frame(image.stem, image, sparse, file, valid)
+    outcome = run_frame(frame, settings, output, network=network, overwrite=flags["overwrite"])
     for note in outcome.notes:
         say("note", note)
     if not flags["quiet"]:
@@ -114,23 +141,66 @@ def command(image: Path, sparse: Path, prior: Path, valid: Path | None, output: 
     return 0
 
 
-def _settings(flags: Mapping[str, Any]) -> Settings:
+def prior_file(prior: str) -> Path | None:
+    """The file or folder that ``--prior`` names; None if it names a network.
+
+    Raises
+    ------
+    FileError
+        It is neither.
+    """
+    from leadline.priors import PRIORS
+    from leadline.sensors.depth_files import DEPTH_SUFFIXES
+
+    path, (name, _, argument) = Path(prior), prior.partition(":")
+    if path.exists():
+        return path
+    if name == "files" and argument:
+        return Path(argument)
+    if name in PRIORS:
+        return None
+    if path.suffix.lower() in DEPTH_SUFFIXES or len(path.parts) > 1:
+        return path  # that it is missing is said where the other files are looked for
+    close = difflib.get_close_matches(name, PRIORS, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else "'leadline priors' lists the names."
+    raise FileError(f"--prior {prior}: there is no such file or folder, and no prior of that name; {hint}")
+
+
+def _network(prior: str, flags: Mapping[str, Any]) -> Network:
+    """The network with the options that flags of other things stand for."""
+    from leadline.priors import prior_options
+    from leadline.sensors.cameras import camera_record, read_camera
+
+    meant = {"kind": flags["prior_kind"], "floor": flags["prior_floor"]}
+    options = {name: value for name, value in meant.items() if value is not None}
+    known = flags["intrinsics"] or ([camera_record(read_camera(flags["camera"]))["fx"]] if flags["camera"] else None)
+    taken = prior_options(prior.partition(":")[0])
+    if known and "focal" in taken and not {"focal", "fov_x"} & flags["prior_option"].keys():
+        options["focal"] = known[0]
+    return Network.from_flags(prior, flags, **options)
+
+
+def _settings(flags: Mapping[str, Any], network: Network | None) -> Settings:
     """The flags as `Settings`; those that would be ignored are refused."""
+    from leadline.sensors.cameras import read_camera
+
     intrinsics, camera = flags["intrinsics"], flags["camera"]
-    if (intrinsics or camera) and not flags["ply"]:
+    told = network is not None and "focal" in network.options
+    if (intrinsics or camera) and not flags["ply"] and not told:
         raise InputError("--intrinsics and --camera are for the point cloud; add --ply, or leave them out.")
-    if flags["ply"] and (intrinsics is None) == (camera is None):
-        raise InputError("--ply needs one of --intrinsics fx,fy,cx,cy and --camera cam.json.")
+    if intrinsics is not None and camera is not None:
+        raise InputError("--intrinsics and --camera say the same; give one of them.")
     if intrinsics is not None and len(intrinsics) != 4:
         raise InputError(f"--intrinsics must be the four numbers fx,fy,cx,cy, got {len(intrinsics)} instead.")
-    if flags["prior_floor"] and flags["prior_kind"] != "disparity":
-        raise InputError(f"--prior-floor is for --prior-kind disparity only, got --prior-kind {flags['prior_kind']}.")
+    if network is None and given_flags(flags):
+        raise InputError(f"{given_flags(flags)[0]} is for a prior that is predicted, and --prior is a file.")
+    if flags["noise"] is not None and not (1 <= len(flags["noise"]) <= 3 and min(flags["noise"]) >= 0):
+        raise InputError(f"--noise must be one to three numbers of at least 0, got {flags['noise']} instead.")
     for name in ("unit", "output_unit"):
         _check_unit(name, flags[name])
-    plain = ("unit", "prior_kind", "prior_floor", "resize_prior", "scatter_sparse", "form", "calibrated", "ply")
+    plain = ("unit", "prior_kind", "prior_floor", "resize_prior", "scatter_sparse", "form", "output_unit")
     return Settings(
-        **{name: flags[name] for name in plain},
-        output_unit=flags["output_unit"] or FORMS[flags["form"]][1],
+        **{name: flags[name] for name in (*plain, "calibrated", "sigma", "noise", "ply")},
         intrinsics=intrinsics,
         camera=None if camera is None else read_camera(camera),
         completion=completion_options(flags),
@@ -163,7 +233,7 @@ def _are_folders(inputs: Mapping[str, Path]) -> bool:
     return kinds["IMAGE"]
 
 
-def _make_writable(output: Path) -> None:
+def make_writable(output: Path) -> None:
     """Make the folder, and find out now rather than after the first solve whether it takes files."""
     probe = output / f".{secrets.token_hex(4)}.part"
     try:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,7 @@ import click
 
 from leadline.apps.cli import say
 from leadline.apps.datasets import parse_options
+from leadline.apps.progress import image_progress
 
 SHOWN = 5  # of the images that could not be read
 
@@ -62,7 +60,7 @@ def geometry(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"-o {output}: the folder cannot be made ({error.strerror}).") from error
-    with _progress() as progress:
+    with image_progress() as progress:
         found = reference_geometry(tree, subset=subset, progress=progress)
     table = Table()
     for title in ("subset", "images", "percentile", "valid", "holes", "largest", "depth (m)"):
@@ -127,7 +125,7 @@ def audit(
     from leadline.datasets.audit import write_audit
 
     tree = dataset(name, root, **options)
-    with _progress() as progress:
+    with image_progress() as progress:
         found = run(tree, radii=radii, far_ratio=far_ratio, progress=progress)
     click.echo(f"frames          {len(found.frames)}")
     click.echo(f"far pixels      {found.far_share:.2%} of the valid ones are beyond {far_ratio:g} medians")
@@ -138,19 +136,6 @@ def audit(
         write_audit(found, output)
         click.echo(f"wrote {output}")
     ctx.exit(_failures(found.failures))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr where that is a terminal, and nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("images", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _failures(failures: tuple[tuple[str, str], ...]) -> int:

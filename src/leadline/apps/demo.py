@@ -18,7 +18,7 @@ from leadline.datasets.rendered import network_like_prior, render
 from leadline.methods import MethodResult
 from leadline.report.colour import Picture, colourise, dots, limits, normals_picture
 from leadline.report.panel import Bar, Tile, panel
-from leadline.sensors.atomic import atomic_write
+from leadline.sensors.atomic import atomic_write, write_text
 from leadline.sensors.clouds import write_ply
 from leadline.sensors.depth_files import write_depth
 
@@ -176,11 +176,7 @@ def _write(output: Path, run: _Run, scores: tuple[DemoScore, ...], options: dict
         "scores": [asdict(score) for score in scores],
     }
     text = json.dumps(json_ready(record), indent=2, allow_nan=False) + "\n"
-
-    def write_text(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
-
-    atomic_write(numbers, write_text)
+    write_text(numbers, text)
     return picture, depth_file, cloud, numbers
 
 

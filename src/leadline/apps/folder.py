@@ -9,7 +9,7 @@ import signal
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -26,7 +26,8 @@ from rich.text import Text
 from leadline.apps.cli import say
 from leadline.apps.frame import COMPILING, Outcome, compile_kernels, kernels_compiled, run_frame
 from leadline.apps.inputs import Frame, Settings
-from leadline.core.types import InputError, LeadlineError
+from leadline.apps.network import Network
+from leadline.core.types import InputError, LeadlineError, MissingExtra
 from leadline.sensors.depth_files import DEPTH_SUFFIXES
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".ppm")
@@ -47,7 +48,14 @@ class Matches:
 
 
 def run_folder(
-    inputs: Mapping[str, Path], settings: Settings, output: Path, *, jobs: int, overwrite: bool, quiet: bool
+    inputs: Mapping[str, Path],
+    settings: Settings,
+    output: Path,
+    *,
+    network: Network | None,
+    jobs: int,
+    overwrite: bool,
+    quiet: bool,
 ) -> int:
     """Complete each frame of the input folders; the exit code: 0, 1 if any failed, 130 if stopped by Ctrl-C."""
     matches = match(inputs)
@@ -56,8 +64,13 @@ def run_folder(
         say("note", note)
     report.outcomes += matches.ambiguous
     run = _in_processes if jobs > 1 else _here
+    return conclude(report, lambda: run(Work(settings, output, overwrite, network), matches.frames, jobs, report))
+
+
+def conclude(report: Report, run: Callable[[], None]) -> int:
+    """Let `run` fill the report, then give its summary; returns the exit code as `run_folder` does."""
     try:
-        run(Work(settings, output, overwrite), matches.frames, jobs, report)
+        run()
     except KeyboardInterrupt:
         report.summary()
         say("error", "stopped by the keyboard; what is finished is kept, and the same command goes on from here.")
@@ -75,13 +88,13 @@ def match(inputs: Mapping[str, Path]) -> Matches:
         If not one image has its partners.
     """
     listings = {
-        name: _listing(folder, IMAGE_SUFFIXES if name in ("IMAGE", "--valid") else DEPTH_SUFFIXES)
+        name: listing(folder, IMAGE_SUFFIXES if name in ("IMAGE", "--valid") else DEPTH_SUFFIXES)
         for name, folder in inputs.items()
     }
     images = listings["IMAGE"]
     frames, ambiguous = [], []
     for stem in sorted(images):
-        found = [listing.get(stem, []) for listing in listings.values()]
+        found = [files.get(stem, []) for files in listings.values()]
         twice = [
             f"{name} has {' and '.join(path.name for path in files)}"
             for name, files in zip(listings, found, strict=True)
@@ -90,12 +103,14 @@ def match(inputs: Mapping[str, Path]) -> Matches:
         if twice:
             ambiguous.append(Outcome(stem, "failed", f"the name matches twice: {'; '.join(twice)}; keep one of them."))
         elif all(found):
-            frames.append(Frame(stem, *(files[0] for files in found)))
+            # The flags are named as the fields are.
+            names = (name.removeprefix("--").lower() for name in listings)
+            frames.append(Frame(stem, **dict(zip(names, (files[0] for files in found), strict=True))))
     notes = []
-    for name, listing in listings.items():
+    for name, files in listings.items():
         if name != "IMAGE":
-            notes += _leftover(f"images without a file in {name} {inputs[name]}", images.keys() - listing.keys())
-            notes += _leftover(f"files in {name} {inputs[name]} without an image", listing.keys() - images.keys())
+            notes += _leftover(f"images without a file in {name} {inputs[name]}", images.keys() - files.keys())
+            notes += _leftover(f"files in {name} {inputs[name]} without an image", files.keys() - images.keys())
     if not frames and not ambiguous:
         examples = [f"{name} {folder} has {_example(listings[name])}" for name, folder in inputs.items()]
         raise InputError(
@@ -104,7 +119,7 @@ def match(inputs: Mapping[str, Path]) -> Matches:
     return Matches(tuple(frames), tuple(ambiguous), tuple(notes))
 
 
-def _listing(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:
+def listing(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:
     """The folder's files with one of the suffixes by stem; hidden ones are left out."""
     longest_first = sorted(set(suffixes), key=len, reverse=True)
     found: dict[str, list[Path]] = {}
@@ -123,8 +138,8 @@ def _leftover(what: str, stems: set[str]) -> list[str]:
     return [f"{len(names)} {what}: {', '.join(names[:LISTED])}{more}"]
 
 
-def _example(listing: Mapping[str, Sequence[Path]]) -> str:
-    return next((files[0].name for files in listing.values()), "no file that leadline reads")
+def _example(files_by_stem: Mapping[str, Sequence[Path]]) -> str:
+    return next((files[0].name for files in files_by_stem.values()), "no file that leadline reads")
 
 
 @dataclass(frozen=True)
@@ -134,23 +149,37 @@ class Work:
     settings: Settings
     output: Path
     overwrite: bool
+    network: Network | None = None
 
     def __call__(self, frame: Frame) -> Outcome:
-        """Run one frame; never raises, so that one bad frame does not end the folder."""
-        try:
-            return run_frame(frame, self.settings, self.output, overwrite=self.overwrite)
-        except LeadlineError as error:
-            return Outcome(frame.stem, "failed", str(error))
-        except Exception as error:  # a bug: told with its traceback, and the other frames go on
-            reason = f"unexpected {type(error).__name__}: {error}"
-            return Outcome(frame.stem, "failed", reason, traceback=traceback.format_exc())
+        """Run one frame, guarded."""
+        return guarded(
+            frame.stem,
+            lambda: run_frame(frame, self.settings, self.output, network=self.network, overwrite=self.overwrite),
+        )
+
+
+def guarded(stem: str, run: Callable[[], Outcome]) -> Outcome:
+    """What `run` returns, or its failure as an outcome, so that one bad frame does not end the folder.
+
+    A missing package is raised all the same: it would fail every frame alike.
+    """
+    try:
+        return run()
+    except MissingExtra:
+        raise
+    except LeadlineError as error:
+        return Outcome(stem, "failed", str(error))
+    except Exception as error:  # a bug: told with its traceback, and the other frames go on
+        reason = f"unexpected {type(error).__name__}: {error}"
+        return Outcome(stem, "failed", reason, traceback=traceback.format_exc())
 
 
 class Report:
     """What a run says, and where: the summary on stdout; progress, notes and failures on stderr."""
 
-    def __init__(self, total: int, output: Path, quiet: bool) -> None:
-        self.total, self.output, self.quiet = total, output, quiet
+    def __init__(self, total: int, output: Path, quiet: bool, doing: str = "completing") -> None:
+        self.total, self.output, self.quiet, self.doing = total, output, quiet, doing
         self.outcomes: list[Outcome] = []
         self._finished = 0
         self._told: set[str] = set()
@@ -161,7 +190,7 @@ class Report:
         if console.is_terminal and not self.quiet:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             self._bar = Progress(*columns, console=console)
-            self._bar.add_task("completing", total=self.total)
+            self._bar.add_task(self.doing, total=self.total)
             self._bar.start()
         return self
 
@@ -209,7 +238,7 @@ class Report:
 
 
 def _here(work: Work, frames: Sequence[Frame], _jobs: int, report: Report) -> None:
-    compile_kernels()
+    compile_kernels(work.settings.completion)
     with report:
         for frame in frames:
             report.take(work(frame))
@@ -218,18 +247,18 @@ def _here(work: Work, frames: Sequence[Frame], _jobs: int, report: Report) -> No
 def _in_processes(work: Work, frames: Sequence[Frame], jobs: int, report: Report) -> None:
     """Run the frames in `jobs` fresh processes; this one only schedules."""
     threads = max(1, _cores() // jobs)
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(threads,))
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_start_worker, initargs=(threads, work))
     running: set[Future[Outcome]] = set()
     with pool:
         try:
             with _interrupts_ignored():  # workers start at a submit and inherit this: Ctrl-C is for this process
-                compiled = pool.submit(kernels_compiled)
+                compiled = pool.submit(kernels_compiled, work.settings.completion)
             if not compiled.result():
                 click.echo(COMPILING, err=True)
-                pool.submit(compile_kernels, quiet=True).result()  # in one of them, not in all at once
+                pool.submit(compile_kernels, work.settings.completion, quiet=True).result()  # in one, not in all at once
             with report:
                 with _interrupts_ignored():
-                    running |= {pool.submit(work, frame) for frame in frames}
+                    running |= {pool.submit(_do, frame) for frame in frames}
                 _collect(running, report)
         except KeyboardInterrupt:
             click.echo("stopping after the frames in hand…", err=True)
@@ -270,7 +299,15 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _start_worker(threads: int) -> None:
+_works: list[Work] = []  # what this process, if it is a worker, does with each frame: its network is loaded once
+
+
+def _do(frame: Frame) -> Outcome:
+    return _works[0](frame)
+
+
+def _start_worker(threads: int, work: Work) -> None:
+    _works.append(work)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("NUMBA_NUM_THREADS", str(threads))  # read when numba is imported, which is later
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -18,22 +18,17 @@ import numpy as np
 
 from leadline.apps.cli import version
 from leadline.apps.inputs import Frame, Maps, Settings, read_maps
-from leadline.core.types import FileError, InputError
+from leadline.core.types import CompletionOptions, FileError, InputError
 
 if TYPE_CHECKING:
+    from leadline.apps.network import Network
     from leadline.core.pipeline import Completion
 
 State = Literal["done", "skipped", "failed"]
 
-# By form: the suffix, and the unit it is written in unless another is asked for.
-FORMS = {
-    "png": (".png", "mm"),
-    "npy": (".npy", "m"),
-    "npz": (".npz", "m"),
-    "exr": (".exr", "m"),
-    "pfm": (".pfm", "m"),
-    "tiff": (".tiff", "m"),
-}
+# By form: the suffix of its files. All but PNG are floats.
+FORMS = {"png": ".png", "npy": ".npy", "npz": ".npz", "exr": ".exr", "pfm": ".pfm", "tiff": ".tiff"}
+NOISE = ("constant", "proportional", "quadratic")  # what the numbers of --noise are
 COMPILING = "compiling kernels (once; cached afterwards)…"
 
 
@@ -49,8 +44,12 @@ class Outcome:
     traceback: str = ""
 
 
-def run_frame(frame: Frame, settings: Settings, output: Path, *, overwrite: bool = False) -> Outcome:
+def run_frame(
+    frame: Frame, settings: Settings, output: Path, *, network: Network | None = None, overwrite: bool = False
+) -> Outcome:
     """Complete one frame and write its files into the folder `output`; "skipped" if that was done before.
+
+    The prior is read from the frame's file, or predicted by the `network`.
 
     The sidecar ``STEM.json`` is removed first and written last, so its presence means that all files it
     lists are whole and belong together.
@@ -62,10 +61,12 @@ def run_frame(frame: Frame, settings: Settings, output: Path, *, overwrite: bool
     """
     files = output_paths(frame, settings, output)
     _refuse_to_write_over_inputs(frame, files)
-    hashes = {name: _sha256(path) for name, path in frame.inputs().items()}
+    inputs = {name: {"path": str(path), "sha256": sha256_of(path)} for name, path in frame.inputs().items()}
+    if network is not None:
+        inputs["prior"] = {"path": network.spec, "sha256": network.fingerprint}
     notes: tuple[str, ...] = ()
     if not overwrite and files["sidecar"].exists():
-        changes = changed(files, hashes, settings)
+        changes = changed(files, {name: entry["sha256"] for name, entry in inputs.items()}, settings)
         if not changes:
             return Outcome(
                 frame.stem, "skipped", "complete already, from the same inputs and options (see --overwrite)"
@@ -73,25 +74,35 @@ def run_frame(frame: Frame, settings: Settings, output: Path, *, overwrite: bool
         notes = (f"redone, not skipped: {changes}.",)
 
     begun = time.perf_counter()
-    maps = read_maps(frame, settings)
+    maps = read_maps(frame, settings, network)
     read = time.perf_counter()
-    compile_kernels()
+    compile_kernels(settings.completion)
     from leadline.core import pipeline  # brings numba along, which skipped frames and wrong inputs do not need
+    from leadline.core.noise import Noise
 
     compiled = time.perf_counter()
-    result = pipeline.complete(maps.prior, maps.sparse, valid=maps.valid, options=settings.completion)
+    result = pipeline.complete(
+        maps.prior,
+        maps.sparse,
+        valid=maps.valid,
+        noise=None if settings.noise is None else Noise(**dict(zip(NOISE, settings.noise, strict=False))),
+        uncertainty=settings.sigma,
+        options=settings.completion,
+    )
     solved = time.perf_counter()
     if result.fit.count == 0:
         raise InputError(f"{frame.sparse}: {result.fit.status}.")
     notes += maps.notes + _shortcomings(result)
     files["sidecar"].unlink(missing_ok=True)
-    _write_maps(files, maps, result, settings)
+    unit, beyond = _write_maps(files, maps, result, settings)
+    notes += beyond
+    maps.recorded["units"]["depth"] = {"unit": unit}
     written = time.perf_counter()
     seconds = {"read": read - begun, "complete": solved - compiled, "write": written - solved}
     record = {
         "leadline": version(),
         "frame": frame.stem,
-        "inputs": {name: {"path": str(path), "sha256": hashes[name]} for name, path in frame.inputs().items()},
+        "inputs": inputs,
         "outputs": {name: path.name for name, path in files.items() if name != "sidecar"},
         **maps.recorded,
         "notes": notes,
@@ -115,10 +126,12 @@ def _shortcomings(result: Completion) -> tuple[str, ...]:
 
 def output_paths(frame: Frame, settings: Settings, output: Path) -> dict[str, Path]:
     """The files a frame gives by what they are, in the order in which they are written."""
-    suffix = FORMS[settings.form][0]
+    suffix = FORMS[settings.form]
     files = {"depth": output / f"{frame.stem}_depth{suffix}"}
     if settings.calibrated:
         files["calibrated"] = output / f"{frame.stem}_calibrated{suffix}"
+    if settings.sigma:  # 16 bits of millimetres would lose most of it
+        files["sigma"] = output / f"{frame.stem}_sigma{'.npy' if settings.form == 'png' else suffix}"
     files["preview"] = output / f"{frame.stem}_preview.png"
     if settings.ply:
         files["cloud"] = output / f"{frame.stem}.ply"
@@ -151,19 +164,23 @@ def changed(files: Mapping[str, Path], hashes: Mapping[str, str], settings: Sett
     return " and ".join(reasons)
 
 
-def kernels_compiled() -> bool:
-    """Whether the compiled kernels are on disk, so that the first frame will not wait for them."""
+def kernels_compiled(options: CompletionOptions | None = None) -> bool:
+    """Whether the kernels for these options are on disk, so that the first frame will not wait for them."""
     from leadline.core.jit import is_warm
 
-    return is_warm()
+    return is_warm(general=_general(options))
 
 
-def compile_kernels(*, quiet: bool = False) -> bool:
+def _general(options: CompletionOptions | None) -> bool:
+    return options is not None and options.reconstruction.system == "adaptive"
+
+
+def compile_kernels(options: CompletionOptions | None = None, *, quiet: bool = False) -> bool:
     """Compile the kernels, with a word on stderr as it takes some seconds; False if that was done before."""
-    if kernels_compiled():
+    if kernels_compiled(options):
         return False
     from leadline.core import pipeline
-    from leadline.core.types import CompletionOptions, ReconstructionOptions
+    from leadline.core.types import ReconstructionOptions
 
     if not quiet:
         click.echo(COMPILING, err=True)
@@ -174,39 +191,65 @@ def compile_kernels(*, quiet: bool = False) -> bool:
         pipeline.warm_up(("float32",), rest)  # what files are read as
         other.wait()
     pipeline.warm_up(("float32",))
+    if _general(options):
+        pipeline.warm_up(("float32",), options)
     return True
 
 
-def _write_maps(files: Mapping[str, Path], maps: Maps, result: Completion, settings: Settings) -> None:
+def units_to_try(settings: Settings, measured: str) -> tuple[str, ...]:
+    """The units for the depth, the first that holds it is taken.
+
+    Unless one is asked for, PNG has the unit of the measurements, `measured`, so that these come back bit for bit;
+    but not one coarser than a centimetre, and millimetres if the depth is beyond what 16 bits hold in it.
+    """
+    from leadline.sensors.units import UNITS, as_unit
+
+    if settings.output_unit is not None:
+        return (settings.output_unit,)
+    if settings.form != "png":
+        return ("m",)
+    own, coarsest = as_unit(measured), UNITS["cm"]
+    fine = own.metres is not None and coarsest is not None and own.metres <= coarsest
+    return (own.name, "mm") if fine and own.name != "mm" else ("mm",)
+
+
+def _write_maps(
+    files: Mapping[str, Path], maps: Maps, result: Completion, settings: Settings
+) -> tuple[str, tuple[str, ...]]:
+    """Write all but the sidecar; returns the depth's unit, and a note if it is not the one first meant."""
     from PIL import Image
 
     from leadline.report.colour import colourise
     from leadline.sensors.clouds import write_ply
     from leadline.sensors.depth_files import atomic_write, write_depth
 
-    for name, depth in (("depth", result.depth), ("calibrated", result.calibrated)):
-        if name in files:
-            try:
-                write_depth(files[name], depth, settings.output_unit)
-            except InputError as error:  # a depth beyond what 16 bits hold in this unit
+    units = units_to_try(settings, maps.unit)
+    for unit in units:
+        try:
+            write_depth(files["depth"], result.depth, unit)
+            if "calibrated" in files:
+                write_depth(files["calibrated"], result.calibrated, unit)
+            break
+        except InputError as error:  # a depth beyond what 16 bits hold in this unit
+            if unit == units[-1]:
                 raise InputError(f"{error} The flags are --output-unit and --form.") from error
+    if result.sigma is not None:
+        write_depth(files["sigma"], result.sigma, "m")
+    beyond = () if unit == units[0] else (f"the depth is beyond 16 bits in {units[0]} and was written in {unit}.",)
     preview = Image.fromarray(np.hstack((maps.image, colourise(result.depth))))
     atomic_write(files["preview"], lambda part: preview.save(part, format="PNG"))
-    if "cloud" in files:
-        known = np.isfinite(result.depth)
-        points = settings.camera_for(maps.image.shape).points(result.depth)
+    if "cloud" in files and maps.camera is not None:
+        points = maps.camera.points(result.depth)
+        known = np.isfinite(points).all(axis=-1)  # a lens may have no ray for a corner
         write_ply(files["cloud"], points[known], maps.image[known])
+    return unit, beyond
 
 
 def _write_json(path: Path, record: Mapping[str, Any]) -> None:
-    from leadline.sensors.depth_files import atomic_write
+    from leadline.sensors.atomic import write_text
 
     text = json.dumps(_strict_json(record), indent=2, allow_nan=False) + "\n"
-
-    def write(part: Path) -> None:
-        part.write_text(text, encoding="utf-8")
-
-    atomic_write(path, write)
+    write_text(path, text)
 
 
 def _strict_json(value: Any) -> Any:
@@ -238,7 +281,8 @@ def _refuse_to_write_over_inputs(frame: Frame, files: Mapping[str, Path]) -> Non
             raise InputError(f"{path}: would be written over the {inputs[path.resolve()]} input; choose another -o.")
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Hash of a file's content; FileError if it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, CompletionOptions, FileError, FloatArray, InputError, Prior, PriorKind
+from leadline.core.types import (
+    Camera,
+    CompletionOptions,
+    FloatArray,
+    InputError,
+    Prior,
+    PriorKind,
+    RayCamera,
+)
+
+if TYPE_CHECKING:
+    from leadline.apps.network import Network
+    from leadline.sensors.cameras import ColmapCamera
 
 # A sparse map is dense, and a prior full of holes, past one half.
 HALF = 0.5
@@ -23,18 +35,22 @@ ASPECT_TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class Frame:
-    """The files of one frame; `stem` names what is written."""
+    """The files of one frame; `stem` names what is written. Without a file, the prior is a network's."""
 
     stem: str
     image: Path
     sparse: Path
-    prior: Path
+    prior: Path | None = None
     valid: Path | None = None
 
     def inputs(self) -> dict[str, Path]:
         """The files by what they are."""
-        files = {"image": self.image, "sparse": self.sparse, "prior": self.prior}
-        return files if self.valid is None else {**files, "valid": self.valid}
+        from leadline.priors.saved import sidecar_path
+
+        facts = None if self.prior is None else sidecar_path(self.prior)
+        files = {"image": self.image, "sparse": self.sparse, "prior": self.prior, "valid": self.valid}
+        files["prior_facts"] = facts if facts is not None and facts.exists() else None
+        return {name: path for name, path in files.items() if path is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +58,18 @@ class Settings:
     """Every choice that shapes a frame's outputs; the sidecar records it and a resumed run compares it."""
 
     unit: str | None = None
-    prior_kind: PriorKind = "depth"
-    prior_floor: float = 0.0
+    prior_kind: PriorKind | None = None
+    prior_floor: float | None = None
     resize_prior: bool = False
     scatter_sparse: bool = False
     form: str = "png"
-    output_unit: str = "mm"
+    output_unit: str | None = None
     calibrated: bool = False
+    sigma: bool = False
+    noise: tuple[float, ...] | None = None
     ply: bool = False
     intrinsics: tuple[float, ...] | None = None
-    camera: Camera | None = None
+    camera: Camera | ColmapCamera | None = None
     completion: CompletionOptions = field(default_factory=CompletionOptions)
 
     def record(self) -> dict[str, Any]:
@@ -59,19 +77,17 @@ class Settings:
         recorded: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return recorded
 
-    def camera_for(self, shape: tuple[int, ...]) -> Camera:
-        """The camera of an image of `shape`, from ``--camera`` or ``--intrinsics``.
+    def camera_for(self, shape: tuple[int, ...]) -> Camera | ColmapCamera | None:
+        """The camera of an image of `shape`, from ``--camera`` or ``--intrinsics``; None if neither was given.
 
         Raises
         ------
         InputError
-            If there is none, or it belongs to another size.
+            If it belongs to another size.
         """
         height, width = shape[:2]
         if self.camera is None:
-            if self.intrinsics is None or len(self.intrinsics) != 4:
-                raise InputError("--ply needs the camera: --intrinsics with the four numbers fx,fy,cx,cy, or --camera.")
-            return Camera(width, height, *self.intrinsics)
+            return None if self.intrinsics is None else Camera(width, height, *self.intrinsics)
         if (self.camera.width, self.camera.height) != (width, height):
             raise InputError(
                 f"--camera is for {self.camera.width}x{self.camera.height} pixels and the image has {width}x{height}; "
@@ -88,51 +104,37 @@ class Maps:
     sparse: FloatArray  # (H, W) metres
     prior: Prior
     valid: NDArray[np.bool_] | None
+    unit: str  # of the measurements' file
+    camera: Camera | RayCamera | None  # for the point cloud, if one is to be made
     notes: tuple[str, ...]
-    recorded: dict[str, Any]  # sizes and units, for the sidecar
+    recorded: dict[str, Any]  # sizes, units, prior and camera, for the sidecar
 
 
-def read_camera(path: Path) -> Camera:
-    """`Camera` from a JSON file with the keys width, height, fx, fy, cx and cy."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        sizes = [int(content[name]) for name in ("width", "height")]
-        return Camera(sizes[0], sizes[1], *(float(content[name]) for name in ("fx", "fy", "cx", "cy")))
-    except OSError as error:
-        raise FileError(f"--camera {path}: cannot be read ({error.strerror}); check the path.") from error
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise FileError(
-            f"--camera {path}: must be a JSON object with the numbers width, height, fx, fy, cx and cy ({error!r})."
-        ) from error
-
-
-def read_maps(frame: Frame, settings: Settings) -> Maps:
-    """The frame's maps on the image's grid.
+def read_maps(frame: Frame, settings: Settings, network: Network | None = None) -> Maps:
+    """The frame's maps on the image's grid; the prior is the network's word where the frame has no file of one.
 
     Raises
     ------
     LeadlineError
-        If a file cannot be read, the sizes do not fit, or a map holds nothing to work with.
+        If a file cannot be read, the sizes do not fit, a map holds nothing to work with, or the network fails.
     """
-    from leadline.sensors.depth_files import read_depth, read_image, read_values
-    from leadline.sensors.grids import resize_bilinear, scatter_nearest
+    from leadline.sensors.cameras import camera_record
+    from leadline.sensors.depth_files import read_depth, read_image
+    from leadline.sensors.grids import scatter_nearest
 
     image = read_image(frame.image)
     measured = read_depth(frame.sparse, settings.unit)
-    sparse, values = measured.values, read_values(frame.prior)
-    shape = image.shape[:2]
-    sizes = {"image": shape, "sparse": sparse.shape, "prior": values.shape}
-    _check_content(frame, sparse, values, settings.prior_kind)
+    sparse, shape = measured.values, image.shape[:2]
+    camera = settings.camera_for(shape)  # a wrong one is better refused before the work than after
+    prior, about = _read_prior(frame, settings) if network is None else network.predict(image, frame.stem)
+    sizes = {"image": shape, "sparse": sparse.shape, "prior": prior.shape}
+    _check_content(frame, sparse, prior)
     _check_sizes(sizes, settings)
-    if settings.ply:
-        settings.camera_for(shape)  # a wrong one is better refused before the work than after
+    believed = camera is None and prior.camera is not None
+    prior = _resized(prior, shape)
 
-    notes = [measured.note] if measured.guessed else []
+    notes = ([measured.note] if measured.guessed else []) + ([network.note] if network and network.note else [])
     lost = 0
-    if values.shape != shape:
-        values = resize_bilinear(values, shape, _usable(values, settings.prior_kind))
     if sparse.shape != shape:
         sparse, lost = scatter_nearest(sparse, shape)
         notes.append("the sparse map has another size than the image: its measurements were moved, not interpolated.")
@@ -141,15 +143,47 @@ def read_maps(frame: Frame, settings: Settings) -> Maps:
     notes += _strange_aspects(sizes) + _strange_median(sparse, measured.unit)
     recorded = {
         "sizes": {name: f"{_size(size)}" for name, size in sizes.items()},
-        "units": {
-            "sparse": {"unit": measured.unit, "guessed": measured.guessed, "note": measured.note},
-            "depth": {"unit": settings.output_unit},
-        },
+        "units": {"sparse": {"unit": measured.unit, "guessed": measured.guessed, "note": measured.note}},
         "measurements_lost_in_shared_pixels": lost,
+        "prior": {"quantity": prior.kind, "floor": prior.floor, **about},
     }
+    if settings.ply:
+        camera = prior.camera if believed else camera
+        if camera is None:
+            raise InputError(
+                "--ply needs one of --intrinsics fx,fy,cx,cy and --camera cam.json, or a prior that predicts its "
+                "camera, such as moge-2."
+            )
+        recorded["camera"] = {**camera_record(camera), "source": "prior" if believed else "user"}
+    rays = camera if camera is None or isinstance(camera, Camera) else camera.at_size()
     valid = None if frame.valid is None else _read_mask(frame.valid, shape)
-    prior = Prior(values, kind=settings.prior_kind, floor=settings.prior_floor)
-    return Maps(image, sparse, prior, valid, tuple(notes), recorded)
+    return Maps(image, sparse, prior, valid, measured.unit, rays, tuple(notes), recorded)
+
+
+def _read_prior(frame: Frame, settings: Settings) -> tuple[Prior, dict[str, Any]]:
+    """The prior of the frame's file, and what its sidecar says of where it came from."""
+    from leadline.priors.saved import read_facts, read_prior
+
+    if frame.prior is None:
+        raise InputError(f"{frame.stem}: has neither a file of a prior nor a network to predict one.")
+    prior = read_prior(frame.prior, kind=settings.prior_kind)
+    if settings.prior_floor is not None:
+        if prior.kind != "disparity":
+            raise InputError(f"--prior-floor is for --prior-kind disparity only, and {frame.prior} is {prior.kind}.")
+        prior = replace(prior, floor=settings.prior_floor)
+    facts = read_facts(frame.prior)
+    return prior, {name: facts[name] for name in ("gauge", "model", "fingerprint") if name in facts}
+
+
+def _resized(prior: Prior, shape: tuple[int, ...]) -> Prior:
+    """The prior on a grid of `shape`, interpolated in its own numbers."""
+    from leadline.sensors.grids import resize_bilinear
+
+    if prior.shape == shape:
+        return prior
+    height, width = shape
+    values = resize_bilinear(prior.values, (height, width), _usable(prior))
+    return replace(prior, values=values, camera=None if prior.camera is None else prior.camera.scaled(width, height))
 
 
 def _read_mask(path: Path, shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -165,25 +199,27 @@ def _read_mask(path: Path, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     return valid
 
 
-def _usable(values: FloatArray, kind: PriorKind) -> NDArray[np.bool_]:
-    """Where a prior of this kind says anything: zero is a disparity and a log depth, but no depth."""
-    finite = np.isfinite(values)
-    return finite & (values > 0) if kind == "depth" else finite
+def _usable(prior: Prior) -> NDArray[np.bool_]:
+    """Where a prior says anything: zero is a disparity and a log depth, but no depth."""
+    finite = np.isfinite(prior.values)
+    usable = finite & (prior.values > 0) if prior.kind == "depth" else finite
+    return usable if prior.valid is None else usable & prior.valid
 
 
-def _check_content(frame: Frame, sparse: FloatArray, values: FloatArray, kind: PriorKind) -> None:
+def _check_content(frame: Frame, sparse: FloatArray, prior: Prior) -> None:
     """Refuse maps that are empty, or look like each other's."""
-    usable = float(np.mean(_usable(values, kind)))
+    usable = float(np.mean(_usable(prior)))
     measured = float(np.mean(sparse > 0))  # NaN compares as not measured
-    if usable < HALF < measured:
+    if frame.prior is not None and usable < HALF < measured:
         raise InputError(
             f"{frame.prior}: {1 - usable:.0%} of the prior is missing while {measured:.0%} of the sparse map "
             f"{frame.sparse} is measured; are --sparse and --prior swapped?"
         )
     if usable == 0:
         raise InputError(
-            f"{frame.prior}: the prior has no usable pixel (all are NaN, infinite"
-            f"{' or not positive' if kind == 'depth' else ''}); check the file and --prior-kind (now {kind})."
+            f"{frame.prior or frame.image}: the prior has no usable pixel (all are NaN, infinite"
+            f"{' or not positive' if prior.kind == 'depth' else ''}); check the file and --prior-kind (now "
+            f"{prior.kind})."
         )
     if measured == 0:
         raise InputError(

@@ -20,6 +20,7 @@ Options = TypeVar("Options")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 PREFIXES = {"fit": "fit_"}
+_DEFAULT = click.core.ParameterSource.DEFAULT
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic only in later versions of click
@@ -36,20 +37,51 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic only in lat
             self.fail(f"{value!r} is not a list of numbers separated by commas, e.g. -1,0,1.", param, ctx)
 
 
+PRESETS = {"paper": CompletionOptions.paper, "best": CompletionOptions.best}
+
+
 def completion_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a command with one flag per field of `CompletionOptions` and of the dataclasses it nests."""
-    return flags_of(CompletionOptions, PREFIXES)(function)
+    """Decorate a command with ``--preset`` and one flag per field of `CompletionOptions` and of what it nests."""
+    preset = click.option(
+        "--preset",
+        type=click.Choice(list(PRESETS)),
+        default="paper",
+        show_default=True,
+        help="The paper's settings, or the most accurate ones; flags below change single ones of them.",
+    )
+    return preset(flags_of(CompletionOptions, PREFIXES)(function))
 
 
-def completion_options(values: Mapping[str, Any]) -> CompletionOptions:
-    """`CompletionOptions` from a command's parameters.
+def completion_options(values: Mapping[str, Any], ctx: click.Context | None = None) -> CompletionOptions:
+    """`CompletionOptions` from a command's parameters: the preset's, but for the flags that were given.
+
+    Parameters
+    ----------
+    values : mapping
+        Parameters by name.
+    ctx : click.Context, optional
+        Where they come from; default: the running command.
 
     Raises
     ------
     InputError
         With the flag's name where the dataclass would give the field's.
     """
-    return from_flags(CompletionOptions, values, PREFIXES)
+    ctx = ctx or click.get_current_context()
+    given = {name: value for name, value in values.items() if ctx.get_parameter_source(name) is not _DEFAULT}
+    return from_flags(CompletionOptions, {**_values(PRESETS[values["preset"]](), PREFIXES), **given}, PREFIXES)
+
+
+def _values(options: Any, prefixes: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
+    """The fields of an instance by the names of their parameters: the inverse of `from_flags`."""
+    found: dict[str, Any] = {}
+    for entry in fields(options):
+        value = getattr(options, entry.name)
+        if is_dataclass(value):
+            found |= _values(value, prefixes, prefixes.get(entry.name, ""))
+        else:
+            found[f"{prefix}{entry.name}"] = value
+    return found
 
 
 def flags_of(cls: type, prefixes: Mapping[str, str], prefix: str = "") -> Decorator:
