@@ -255,7 +255,9 @@ def _in_processes(work: Work, frames: Sequence[Frame], jobs: int, report: Report
                 compiled = pool.submit(kernels_compiled, work.settings.completion)
             if not compiled.result():
                 click.echo(COMPILING, err=True)
-                pool.submit(compile_kernels, work.settings.completion, quiet=True).result()  # in one, not in all at once
+                pool.submit(
+                    compile_kernels, work.settings.completion, quiet=True
+                ).result()  # in one, not in all at once
             with report:
                 with _interrupts_ignored():
                     running |= {pool.submit(_do, frame) for frame in frames}
