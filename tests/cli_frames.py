@@ -50,6 +50,15 @@ def prepare() -> None:
     np.save("disparity.npy", 1 / prior)
     camera = {"width": SHAPE[1], "height": SHAPE[0], "fx": 30.0, "fy": 31.0, "cx": 15.5, "cy": 11.5}
     Path("cam.json").write_text(json.dumps(camera), encoding="utf-8")
+    # The measurements again, as a cloud whose axes are a LiDAR's, and as a smaller map with levels of confidence.
+    rows, columns = np.nonzero(sparse)
+    depth = sparse[rows, columns] * 1e-3
+    seen = np.stack(((columns - 15.5) * depth / 30.0, (rows - 11.5) * depth / 31.0, depth), axis=1)
+    np.save("sweep.npy", seen[:, [2, 0, 1]] * (1, -1, -1))
+    Path("T.json").write_text(json.dumps([[0, -1, 0, 0], [0, 0, -1, 0], [1, 0, 0, 0]]), encoding="utf-8")
+    low = make_maps(0, (12, 16))[1]
+    Image.fromarray(low).save("tof.png")
+    Image.fromarray((np.arange(low.size).reshape(low.shape) % 3).astype(np.uint8)).save("levels.png")
     write_onnx(Path("model.onnx"))
     for index in range(4):
         write_frame(Path(), f"f{index}", index)

@@ -202,7 +202,13 @@ def test_one_bad_message_does_not_end_the_run(tmp_path: Path) -> None:
         (["--points", "/lidar/points", "--max-gap", "0.001"], "none of 3 pictures has a message of /lidar/points"),
         (["--points", "/lidar/points", "--depth", "/camera/depth"], "give one of --points TOPIC and --depth TOPIC"),
         ([], "give one of --points TOPIC and --depth TOPIC"),
+        (["--points", "/lidar/points", "--time-tolerance", "0.001"], "within --max-gap 0.001 s"),
         (["--depth", "/camera/depth", "--extrinsics", "T.json"], "--extrinsics is for points"),
+        (["--depth", "/camera/depth", "--tf"], "--tf is for points"),
+        (["--points", "/lidar/points", "--tf", "--extrinsics", "T.json"], "take the place of tf"),
+        (["--points", "/lidar/points", "--extrinsics", "T.json"], "T.json: cannot be read"),
+        (["--points", "/lidar/points", "--camera-info", "/info"], "its topics of type CameraInfo are"),
+        (["--points", "/lidar/points", "--image", "/picture"], "its topics of type Image or CompressedImage are"),
         (["--points", "/lidar/points", "--topic", "depth"], "--topic depth: must begin with /"),
         (["--points", "/lidar/points", "--prior", "none", "-o", "nowhere/x.bag"], "the folder nowhere does not exist"),
     ],
@@ -211,6 +217,39 @@ def test_refusals_are_one_line(tmp_path: Path, extra: list[str], words: str) -> 
     record(tmp_path / "drive.mcap")
     assert words in run(tmp_path, *extra, code=2).output
     assert not (tmp_path / "depth.mcap").exists()
+
+
+def test_a_bag_without_tf(tmp_path: Path) -> None:
+    """Said once and not for each picture; points that are in the camera's frame need none of it."""
+    recorder = Recorder(tmp_path / "drive.mcap")
+    for number in range(2):
+        stamp = BEGIN + number * STEP
+        recorder.info("/camera/camera_info", stamp, SCENE.camera)
+        recorder.image("/camera/image", stamp, SCENE.image, "rgb8")
+        recorder.points("/lidar/points", stamp, SCENE.camera.points(SCENE.reference)[measured_pixels()])
+    recorder.close()
+    for flag in ([], ["--tf"]):
+        output = run(tmp_path, "--points", "/lidar/points", *flag, code=2).output
+        assert "has no /tf and no /tf_static" in output
+        assert "'lidar'" in output
+    (tmp_path / "T.json").write_text(json.dumps([[0.0] * 4] * 4))
+    singular = ("--points", "/lidar/points", "--extrinsics", str(tmp_path / "T.json"))
+    assert "it is singular" in run(tmp_path, *singular, code=2).output
+    assert not (tmp_path / "depth.mcap").exists()
+    run(tmp_path, "--points", "/lidar/points", "--no-tf", "--no-see-through")
+    depth = depth_of(read(tmp_path / "depth.mcap")["/leadline/depth/image"][0][1])
+    assert np.median(np.abs(depth / SCENE.reference - 1)[measured_pixels()]) < ROUNDING
+
+
+def test_a_bag_whose_tf_does_not_connect_the_two(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "drive.mcap")
+    recorder.tf(BEGIN, {"lidar": CHAIN["lidar"]})
+    recorder.info("/camera/camera_info", BEGIN, SCENE.camera)
+    recorder.image("/camera/image", BEGIN, SCENE.image, "rgb8")
+    recorder.points("/lidar/points", BEGIN, np.ones((3, 3)))
+    recorder.close()
+    output = run(tmp_path, "--points", "/lidar/points", "--tf", code=2).output
+    assert "tf does not connect the frames 'lidar' and 'optical'" in output
 
 
 def test_a_folder_that_is_no_bag_is_not_replaced(tmp_path: Path) -> None:

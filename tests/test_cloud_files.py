@@ -8,9 +8,11 @@ import sys
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leadline.apps.cli import group
 from leadline.core.types import FileError, InputError, MissingExtra
 from leadline.sensors.cameras import ColmapCamera
 from leadline.sensors.clouds import Cloud, read_cloud
@@ -298,3 +300,35 @@ def test_points_that_a_colmap_image_sees(tmp_path, binary):
     path.unlink()
     with pytest.raises(FileError, match=r"needs points3D\.bin, or points3D\.txt"):
         read_points(tmp_path)
+
+
+MALFORMED = {
+    "short.bin": (b"1234567", "no rows of 4 float32"),
+    "nan.bin": (np.full(8, np.nan, "<f4").tobytes(), "no point that is finite"),
+    "nothing.ply": (b"", "is empty (0 bytes)"),
+    "text.ply": (b"hello", "text.ply"),
+    "cut.ply": (b"ply\nformat binary_little_endian 1.0\nelement vertex 9\nproperty float x\nproperty float y\n"
+                b"property float z\nend_header\n1234", "cut.ply"),
+    "headless.pcd": (b"FIELDS x y\n", "headless.pcd"),
+    "cut.pcd": (b"VERSION 0.7\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nCOUNT 1 1 1\nWIDTH 9\nHEIGHT 1\nPOINTS 9\n"
+                b"DATA binary\n1234", "cut.pcd"),
+    "zip.npz": (b"PK\x03\x04", "zip.npz"),
+    "scan.las": (b"LASF" + bytes(40), "scan.las"),
+    "cloud.xyz": (b"1 2 3", "names no form of clouds"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_clouds_end_the_command_in_one_line(tmp_path, name):
+    if name.endswith(".las"):
+        pytest.importorskip("laspy", reason="needs the extra 'lidar'")
+    content, message = MALFORMED[name]
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "cam.json").write_text('{"width": 8, "height": 6, "fx": 5, "fy": 5, "cx": 4, "cy": 3}')
+    line = ["project", tmp_path / name, "--camera", tmp_path / "cam.json", "-o", tmp_path / "sparse.png"]
+    result = CliRunner().invoke(group, list(map(str, line)))
+    assert result.exit_code == 2
+    assert result.output.startswith("error: ")
+    assert result.output.count("\n") == 1
+    assert message in result.output
+    assert not (tmp_path / "sparse.png").exists()

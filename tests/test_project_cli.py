@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -63,8 +64,8 @@ def test_depth_sidecar_and_picture(folder):
     np.testing.assert_allclose(depth, scene(), atol=COUNT)
     record = json.loads((folder / "sparse.json").read_text())
     assert record["unit"] == "mm"
-    assert record["points"] == {"read": record["points"]["pixels"], "in_range": np.isfinite(depth).sum(),
-                                "pixels": np.isfinite(depth).sum(), "removed": 0}  # fmt: skip
+    nothing = dict.fromkeys(("doubted", "out_of_range", "outside", "hidden_in_a_pixel", "seen_through"), 0)
+    assert record["points"] == {"read": np.isfinite(depth).sum(), **nothing, "pixels": np.isfinite(depth).sum()}
     assert record["cloud_to_camera"] == FORWARD
     assert record["camera"] == json.loads((folder / "cam.json").read_text())
     assert record["alignment"]["aligned"] is True
@@ -87,6 +88,46 @@ def test_what_shows_through_is_removed_unless_told(folder):
         run(folder, *extra)  # neither bridges a gap of three pixels, nor is the wall four times as far
         counts.append(np.isfinite(read_depth(folder / "sparse.png", "mm").values).sum())
     assert counts[0] == counts[1] == counts[2] > counts[3]
+
+
+def coloured(path, colour):
+    """How many pixels of a picture are of about this colour; tiles are resampled."""
+    with Image.open(path) as picture:
+        apart = np.abs(np.asarray(picture).astype(int) - colour).max(axis=-1)
+    return int((apart < 12).sum())
+
+
+def test_every_dropped_point_is_counted_and_drawn_by_reason(folder):
+    """Behind the wall's near box, beyond the range, beside the picture, behind the camera, twice in a pixel."""
+    seen = CAMERA.points(scene())[np.isfinite(scene())]
+    far, near = seen[:7] * 2.0, seen[-1:] * 1.01  # the second lies behind another in its pixel
+    beside, behind = seen[:5] - (30.0, 0, 0), seen[:3] * (1, 1, -1)
+    level = np.concatenate((np.ones(len(seen) + 16), np.zeros(4)))
+    doubted = seen[20:24] * 0.9
+    points = np.concatenate((seen, far, near, beside, behind, doubted)) @ np.array(FORWARD)[:3, :3]
+    np.savez(folder / "sweep.npz", points=points, confidence=level)
+    extra = ("--max-range", 14, "--min-confidence", 1, "--image", folder / "photo.png")
+    result = run(folder, *extra, cloud="sweep.npz")
+    counts = json.loads((folder / "sparse.json").read_text())["points"]
+    depth = read_depth(folder / "sparse.png", "mm").values
+    assert counts["read"] == len(points)
+    assert (counts["doubted"], counts["out_of_range"]) == (4, 7 + 5)  # those beside it are 30 m away
+    assert (counts["outside"], counts["hidden_in_a_pixel"]) == (3, 1)
+    assert counts["seen_through"] > 0
+    assert counts["pixels"] == np.isfinite(depth).sum() == len(seen) - counts["seen_through"]
+    assert sum(counts.values()) == 2 * len(points)  # each point is read, and is one of the others
+    for words in ("4 below the confidence", "12 out of range", "3 outside the picture", "1 behind another"):
+        assert words in result.output
+    orange, blue, green, pink = (213, 94, 0), (0, 114, 178), (0, 158, 115), (204, 121, 167)
+    for colour in (orange, blue, pink):
+        assert coloured(folder / "sparse_points.png", colour) > 0
+    assert coloured(folder / "sparse_points.png", green) == 0  # nothing is near the picture and in front
+    run(folder, "--no-see-through", "--image", folder / "photo.png")
+    assert [coloured(folder / "sparse_points.png", colour) for colour in (orange, blue, pink)] == [0, 0, 0]
+    beside = CAMERA.points(np.full((HEIGHT, WIDTH), 8.0))[:, 0] - (0.3, 0, 0)  # three columns beside the picture
+    np.save(folder / "sweep.npy", np.concatenate((seen, beside)) @ np.array(FORWARD)[:3, :3])
+    run(folder, "--no-see-through", "--image", folder / "photo.png")
+    assert coloured(folder / "sparse_points.png", green) > 0
 
 
 def test_limits_and_scale(folder):
@@ -169,6 +210,82 @@ def test_a_depth_map_of_another_camera(folder, ranges):
     np.testing.assert_allclose(depth[:, :-10], 4.0, atol=COUNT)
 
 
+def test_a_depth_map_with_its_confidence(folder):
+    """Of a map, only pixels of the level asked for become points."""
+    wall = np.full((HEIGHT, WIDTH), 4.0)
+    levels = np.indices(wall.shape)[1] % 3
+    write_depth(folder / "tof.npy", wall)
+    Image.fromarray(levels.astype(np.uint8)).save(folder / "levels.png")
+    (folder / "T.json").write_text(json.dumps(np.eye(4).tolist()))
+    named = ("--depth-camera", folder / "cam.json", "--depth-unit", "m", "--confidence", folder / "levels.png")
+    for least in (0, 1, 2):
+        run(folder, *named, "--min-confidence", least, cloud="tof.npy")
+        depth = read_depth(folder / "sparse.png", "mm").values
+        np.testing.assert_array_equal(np.isfinite(depth), levels >= least)
+    assert "--min-confidence" in run(folder, *named, cloud="tof.npy", code=2).output
+    Image.fromarray(levels[:5].astype(np.uint8)).save(folder / "levels.png")
+    assert "depth's shape" in run(folder, *named, "--min-confidence", 1, cloud="tof.npy", code=2).output
+
+
+def kitti_files(folder):
+    """The sweep and its calibration as KITTI has them: raw, and in one file."""
+    rows = np.load(folder / "sweep.npy")
+    rows = np.concatenate((rows, np.ones((len(rows), 1))), axis=1).astype("<f4")
+    for name in ("0000000005.bin", "000042.bin"):
+        rows.tofile(folder / name)
+    numbers, turn = "80 0 47.5 0 0 80 31.5 0 0 0 1 0", " ".join(str(v) for row in FORWARD[:3] for v in row[:3])
+    (folder / "calib").mkdir()
+    (folder / "calib" / "calib_cam_to_cam.txt").write_text(
+        f"S_rect_02: {WIDTH} {HEIGHT}\nR_rect_00: 1 0 0 0 1 0 0 0 1\nP_rect_02: {numbers}\n"
+    )
+    (folder / "calib" / "calib_velo_to_cam.txt").write_text(f"R: {turn}\nT: 0 0 0\n")
+    rows = " ".join(str(v) for row in FORWARD[:3] for v in row)
+    (folder / "000042.txt").write_text(f"P2: {numbers}\nR0_rect: 1 0 0 0 1 0 0 0 1\nTr_velo_to_cam: {rows}\n")
+
+
+def test_kittis_two_kinds_of_calibration_give_the_same(folder):
+    kitti_files(folder)
+    found = []
+    for cloud, calibration in (("0000000005.bin", "calib"), ("000042.bin", "000042.txt")):
+        extra = ("--kitti", folder / calibration, "--image", folder / "photo.png", "--no-see-through")
+        run(folder, *extra, cloud=cloud, plain=True)
+        found.append(read_depth(folder / "sparse.png", "mm").values)
+    np.testing.assert_allclose(found[0], scene(), atol=COUNT)
+    np.testing.assert_array_equal(found[0], found[1])
+    extra = ("--kitti", folder / "000042.txt")
+    assert "give one of them with --image" in run(folder, *extra, cloud="000042.bin", plain=True, code=2).output
+
+
+def test_examples_in_the_help_run(folder, monkeypatch):
+    """Every line, on the fixture's sweep under the names that the lines have."""
+    monkeypatch.chdir(folder)
+    kitti_files(folder)
+    points = np.load("sweep.npy")
+    header = "# .PCD v0.7\nVERSION 0.7\nFIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nCOUNT 1 1 1\n"
+    header += f"WIDTH {len(points)}\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS {len(points)}\nDATA binary\n"
+    Path("sweep.pcd").write_bytes(header.encode() + points.astype("<f4").tobytes())
+    shutil.copy("T.json", "lidar_to_camera.json")
+    shutil.copy("cam.json", "tof.json")
+    Path("T.json").write_text(json.dumps(np.eye(4).tolist()))
+    write_depth("tof.png", scene(), "mm")
+    Path("images").mkdir()
+    Path("sparse/0").mkdir(parents=True)
+    picture = Image.open("photo.png")
+    for name in ("photo.jpg", "0000000005.png", "000042.png", "images/frame_0001.jpg"):
+        picture.save(name)
+    Path("sparse/0/cameras.txt").write_text(f"1 PINHOLE {WIDTH} {HEIGHT} 80 80 48 32\n")
+    Path("sparse/0/images.txt").write_text("7 1 0 0 0 0 0 2 1 frame_0001.jpg\n\n")
+    Path("sparse/0/points3D.txt").write_text("1 0 0 2 9 9 9 0.5 7 0\n2 0.5 0 3 9 9 9 4 7 1\n")
+    text = CliRunner().invoke(group, ["project", "--help"], terminal_width=200).output
+    lines = [line.split()[1:] for line in text.splitlines() if line.strip().startswith("leadline project")]
+    assert len(lines) == 7
+    for line in lines:
+        Path(line[-1]).unlink(missing_ok=True)
+        result = CliRunner().invoke(group, line)
+        assert result.exit_code == 0, result.output
+        assert np.isfinite(read_depth(line[-1], "mm" if line[-1].endswith("png") else "m").values).any()
+
+
 def test_far_points_take_a_coarser_unit(folder):
     np.save(folder / "far.npy", np.array([[150.0, 0, 0], [5, 0, 0.5]]))
     result = run(folder, cloud="far.npy")
@@ -200,6 +317,7 @@ def test_a_colmap_model_brings_camera_and_pose(folder):
     [
         (("--kitti", "calib"), "leave out --camera"),
         (("--range",), "--depth-camera"),
+        (("--confidence", "levels.png"), "--depth-camera"),
         (("--period", "0.1"), "moving sensor"),
         (("--velocity", "1,2"), "three numbers"),
         (("--velocity", "1,2,3"), "--period"),
@@ -247,6 +365,17 @@ def test_inputs_are_never_written_over(folder):
     before = cloud.read_bytes()
     assert "over an input" in run(folder, "-o", cloud, code=2).output
     assert cloud.read_bytes() == before
+
+
+def test_folders_and_files_that_are_no_cloud_are_one_line(folder):
+    (folder / "model").mkdir()
+    named = ("--image", folder / "photo.png")
+    assert "model" in run(folder, *named, cloud="model", plain=True, code=2).output
+    assert "none.pcd" in run(folder, cloud="none.pcd", code=2).output
+    np.savez(folder / "two.npz", a=np.ones((3, 3)), b=np.ones((3, 3)))
+    assert "Choose one with `key`" in run(folder, cloud="two.npz", code=2).output
+    np.save(folder / "flat.npy", np.ones(7))
+    assert "(N, 3) or wider" in run(folder, cloud="flat.npy", code=2).output
 
 
 def test_broken_files_are_one_line(folder):

@@ -13,7 +13,7 @@ from leadline.sensors.alignment import check_alignment
 from leadline.sensors.cameras import ColmapCamera, range_to_depth, turn_camera
 from leadline.sensors.extrinsics import as_transform, moved
 from leadline.sensors.grids import turn
-from leadline.sensors.projection import default_radius, min_pool, project, see_through, z_buffer
+from leadline.sensors.projection import default_radius, min_pool, project, see_through, surroundings, z_buffer
 from leadline.sensors.tof import confident, depth_cloud, place_zones
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
@@ -201,6 +201,35 @@ def test_what_is_removed_is_told_apart():
     kept = project(points, np.eye(4), PINHOLE, see_through_radius=0)
     np.testing.assert_allclose(kept.depth, depth, rtol=DEPTH_RTOL)
     assert np.isnan(kept.removed).all()
+
+
+@pytest.mark.parametrize("camera", [PINHOLE, CAMERA, ColmapCamera("OPENCV_FISHEYE", 80, 46, LENSES["OPENCV_FISHEYE"])])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_points_inside_are_counted_each(camera, threads):
+    """Three in one pixel, one beside the picture, one behind the camera; and one that is too far."""
+    seen = np.array([[0.0, 0, 2], [0, 0, 3], [0, 0, 4], [0.5, 0, 2], [50, 0, 2], [0, 0, -2], [0.2, 0, 9]])
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    try:
+        found = project(seen, np.eye(4), camera, max_range=8.0, see_through_radius=0)
+    finally:
+        numba.set_num_threads(before)
+    assert (found.points, found.inside, found.covered) == (5, 4, 2)  # 50 m to the side is out of range, too
+    assert found.out_of_range[np.isfinite(found.out_of_range)].tolist() == [9.0]
+    assert np.isnan(project(seen, np.eye(4), camera).out_of_range).all()
+
+
+def test_what_lies_around_the_picture():
+    """Points on a wider grid, without those inside; a lens is not known out there."""
+    wall = np.full((HEIGHT, WIDTH), 3.0)
+    shifted = PINHOLE.points(wall).reshape(-1, 3) - (5 * 3.0 / 60.0, 0, 0)  # five columns to the left
+    around = surroundings(shifted, np.eye(4), PINHOLE, 8)
+    assert around.shape == (HEIGHT + 16, WIDTH + 16)
+    rows, columns = np.nonzero(np.isfinite(around))
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (8, HEIGHT + 7, 3, 7)
+    lens = surroundings(shifted, np.eye(4), CAMERA, 8)
+    assert lens.shape == around.shape
+    assert np.isnan(lens).all()
 
 
 @pytest.mark.parametrize("turns", [-1, 0, 1, 2])

@@ -123,6 +123,54 @@ def test_kitti_files(tmp_path):
         read_kitti(tmp_path / "none")
 
 
+RECTIFIED = rotation_of((np.sqrt(1 - 3e-4), 0.01, -0.01, 0.01))
+PROJECTION = "50 0 31 5 0 51 23 10.2 0 0 1 0.1"
+
+
+def words(matrix):
+    return " ".join(f"{value:.12e}" for value in np.ravel(matrix))
+
+
+@pytest.mark.parametrize(
+    ("lines", "rectified"),
+    [
+        (("P2: {p}", "R0_rect: {r}", "Tr_velo_to_cam: {t}", "Tr_imu_to_velo: {t}", ""), True),  # object
+        (("P2: {p}", "R_rect {r}", "Tr_velo_cam {t}", "Tr_imu_velo {t}"), True),  # tracking
+        (("P2: {p}", "Tr: {t}"), False),  # odometry
+    ],
+    ids=["object", "tracking", "odometry"],
+)
+def test_the_one_file_of_kittis_benchmarks(tmp_path, lines, rectified):
+    content = "\n".join(lines).format(p=PROJECTION, r=words(RECTIFIED), t=words(TRANSFORM[:3]))
+    camera, transform = read_kitti(write(tmp_path / "000042.txt", content), size=(64, 48))
+    assert camera == Camera(64, 48, 50.0, 51.0, 31.0, 23.0)
+    turned = np.eye(4)
+    turned[:3, :3] = RECTIFIED if rectified else np.eye(3)
+    expected = turned @ TRANSFORM
+    expected[:3, 3] += (1.9 / 50, 7.9 / 51, 0.1)
+    np.testing.assert_allclose(transform, expected, atol=1e-10)  # of the digits written
+    with pytest.raises(InputError, match="give one of them with --image"):
+        read_kitti(tmp_path / "000042.txt")
+    with pytest.raises(FileError, match="'P1' with 12 numbers"):
+        read_kitti(tmp_path / "000042.txt", 1, (64, 48))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "'Tr_velo_to_cam' with 12 numbers"),
+        (f"P2: {PROJECTION}\nTr_velo_to_cam: {words(TRANSFORM[:3])}", "'R0_rect' with 9 numbers"),
+        (f"P2: {PROJECTION}\nTr: 1 2 3", "'Tr' with 12 numbers"),
+        (f"P2: {PROJECTION}\nTr: {words(np.zeros((3, 4)))}", "it is singular"),
+        (f"P2: {words(np.zeros((3, 4)))}\nTr: {words(TRANSFORM[:3])}", "P2 is singular"),
+        (f"P2: a b c\nTr: {words(TRANSFORM[:3])}", "'P2' with 12 numbers"),
+    ],
+)
+def test_what_is_no_calibration_is_explained(tmp_path, content, message):
+    with pytest.raises((FileError, InputError), match=rf"calib\.txt: .*{message}"):
+        read_kitti(write(tmp_path / "calib.txt", content), size=(64, 48))
+
+
 def test_azimuth_times_run_once_around():
     angles = np.radians([0, -90, -179, 179, 90])
     points = np.stack((np.cos(angles), np.sin(angles), angles), axis=1)

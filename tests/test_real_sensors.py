@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
+from leadline.apps.cli import group
 from leadline.core.types import Camera
 from leadline.sensors.alignment import MISALIGNED, check_alignment
 from leadline.sensors.clouds import read_cloud
+from leadline.sensors.depth_files import read_depth
 from leadline.sensors.extrinsics import read_kitti
 from leadline.sensors.grids import scatter_nearest
 from leadline.sensors.motion import azimuth_time, compensate
@@ -25,6 +28,7 @@ from leadline.sensors.tof import place_zones
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the scenes in {DATA}, which are not there")
 
+NETWORK = DATA.parent / "models" / "tcmonodepth_small.onnx"
 KITTI = "kitti_dc/2011_09_26_drive_0001_f005_cam02"
 CYCLIST = "kitti_dc/ttaz_ex4_cyclist"
 NUSCENES = "nuscenes_mini/cam_front"
@@ -143,6 +147,30 @@ def test_see_through_removal_on_a_map_with_outliers():
     found = project(camera.points(sparse)[np.isfinite(sparse)], np.eye(4), camera)
     assert errors(found.depth, reference)[0] < 0.7 * errors(sparse, reference)[0]
     assert np.isfinite(found.removed).sum() < 0.03 * found.covered
+
+
+@pytest.mark.parametrize("calibration", ["raw", "object"])
+def test_one_command_from_the_sweep_to_dense_depth(tmp_path, calibration):
+    """As docs/from-sensor.md has it: AbsRel 1.38 % measured, and 1.47 % without see-through removal."""
+    pytest.importorskip("onnxruntime", reason="the network runs in onnxruntime")
+    if not NETWORK.is_file():
+        pytest.skip(f"needs {NETWORK}, which is not there")
+    folder, where = DATA / KITTI, DATA / KITTI
+    if calibration == "object":  # the same numbers in the form of the benchmarks
+        raw = dict(line.split(":", 1) for line in (folder / "calib_cam_to_cam.txt").read_text().splitlines())
+        lidar = dict(line.split(":", 1) for line in (folder / "calib_velo_to_cam.txt").read_text().splitlines())
+        turn, shift = (np.array(lidar[name].split(), float) for name in "RT")
+        rows = " ".join(map(repr, np.column_stack((turn.reshape(3, 3), shift)).ravel().tolist()))
+        where = tmp_path / "000005.txt"
+        where.write_text(f"P2:{raw['P_rect_02']}\nR0_rect:{raw['R_rect_00']}\nTr_velo_to_cam: {rows}\n")
+    line = ["complete", folder / "rgb.png", "--points", folder / "lidar_data.bin", "--kitti", where]
+    line += ["--prior", f"onnx:{NETWORK}", "--no-cache", "-o", tmp_path / "out"]
+    result = CliRunner().invoke(group, list(map(str, line)))
+    assert result.exit_code == 0, result.output
+    reference = read(KITTI, about(KITTI)["reference"])
+    depth = read_depth(tmp_path / "out" / "rgb_depth.png", "kitti").values
+    known = np.isfinite(reference)
+    assert np.mean(np.abs(depth / reference - 1)[known]) < 0.0142
 
 
 @pytest.mark.parametrize("name", REGISTERED)

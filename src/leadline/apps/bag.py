@@ -70,10 +70,18 @@ _PATH = click.Path(path_type=Path)
 @click.option("-o", "--output", type=_PATH, required=True, help="New bag: .bag, .mcap, or a rosbag2 folder.")
 @click.option(
     "--max-gap",
+    "--time-tolerance",
+    "max_gap",
     type=float,
     default=0.05,
     show_default=True,
     help="Seconds between the stamps of a picture and of its measurements, at most; the nearest are taken.",
+)
+@click.option(
+    "--tf/--no-tf",
+    default=None,
+    help="Points get into the camera's frame by /tf and /tf_static, or are in it already.  [default: --tf, without "
+    "--extrinsics]",
 )
 @click.option("--extrinsics", type=_PATH, metavar="FILE", help="Points to camera, JSON, in place of tf.")
 @click.option("--rectified", is_flag=True, help="The pictures are rectified: take the camera info's P, no distortion.")
@@ -105,10 +113,10 @@ def command(bag: Path, prior: str, output: Path, **flags: Any) -> int:
         source.require(measured, "--points" if flags["points"] else "--depth", POINTS if flags["points"] else IMAGES)
         if flags["depth_camera_info"]:
             source.require(flags["depth_camera_info"], "--depth-camera-info", INFOS)
+        rig = Rig.of(source, flags)
         stamps, others = source.stamps(flags["image"]), source.stamps(measured)
         partner = nearest(stamps, others, round(flags["max_gap"] * 1e9))
         matched = _matched(stamps, others, partner, flags)
-        rig = Rig.of(source, flags)
         network.source  # noqa: B018  what is wrong with it is better said once than for each picture
         report = Report(min(matched, flags["limit"] or matched), output, flags["quiet"])
         with DepthWriter(output, flags["topic"], millimetres=flags["millimetres"]) as writer:
@@ -145,6 +153,10 @@ def _choices(bag: Path, prior: str, output: Path, flags: Mapping[str, Any]) -> t
         raise InputError("--depth-camera-info is for --depth; leave it out.")
     if flags["extrinsics"] and flags["depth"] and not flags["depth_camera_info"]:
         raise InputError("--extrinsics is for points, or for depth with a --depth-camera-info; leave it out.")
+    if flags["extrinsics"] and flags["tf"] is not None:
+        raise InputError("--extrinsics take the place of tf; leave out one of the two.")
+    if flags["tf"] is not None and flags["depth"] and not flags["depth_camera_info"]:
+        raise InputError("--tf is for points, or for depth with a --depth-camera-info; leave it out.")
     if not 0 <= flags["max_gap"] < math.inf:
         raise InputError(f"--max-gap must be a number of seconds, at least 0, got {flags['max_gap']}.")
     if not flags["topic"].startswith("/") or flags["topic"].endswith(("/camera_info", "/points", "/")):
@@ -211,7 +223,30 @@ class Rig:
         extrinsics = None if flags["extrinsics"] is None else read_extrinsics(flags["extrinsics"])
         other = None if second is None else ros_messages.camera(source.first(second))
         camera = ros_messages.camera(info, rectified=flags["rectified"])
-        return cls(info, camera, other, extrinsics, source.transforms(), flags)
+        rig = cls(info, camera, other, extrinsics, source.transforms(), flags)
+        if extrinsics is None and flags["tf"] is not False and (flags["points"] or second):
+            # Frames that nothing connects are better said once than for each picture.
+            measured = ros_messages.frame_of(source.first(flags["points"] or flags["depth"]).header)
+            picture = rig.frame(source.first(flags["image"]))
+            if measured != picture:
+                rig.connect(source.path, measured, picture)
+        return rig
+
+    def frame(self, image: Any) -> str:
+        """The frame of a picture."""
+        return ros_messages.frame_of(image.header) or ros_messages.frame_of(self.info.header)
+
+    def connect(self, path: Path, measured: str, picture: str) -> None:
+        """Refuse a bag whose tf does not lead from the one frame to the other."""
+        if not self.transforms.frames:
+            raise InputError(
+                f"{path}: has no /tf and no /tf_static, and the points are in the frame {measured!r} and the pictures "
+                f"in {picture!r}; give --extrinsics, or --no-tf if that is the same."
+            )
+        try:
+            self.transforms.chains(measured, picture)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
 
     def camera_for(self, image: Any) -> Camera | ColmapCamera:
         """The camera at the picture's size."""
@@ -247,7 +282,8 @@ class Rig:
 
         if self.extrinsics is not None:
             return self.extrinsics
-        return np.eye(4) if source == target else self.transforms.between(source, target, time)
+        same = source == target or self.flags["tf"] is False
+        return np.eye(4) if same else self.transforms.between(source, target, time)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +306,7 @@ class Work:
 
         picture = ros_messages.picture(image)
         camera = self.rig.camera_for(picture)
-        frame = ros_messages.frame_of(image.header) or ros_messages.frame_of(self.rig.info.header)
+        frame = self.rig.frame(image)
         sparse = self.rig.sparse(camera, measurement, frame, ros_messages.nanoseconds(image.header))
         prior, _ = self.network.predict(picture, name)
         result = complete(prior, sparse, options=self.options)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ Examples:
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior prior.npy -o out/ --ply --camera cam.json
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior onnx:model.onnx -o out/
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior none -o out/
+  leadline complete photo.jpg --points sweep.npy --camera cam.json --extrinsics T.json --prior prior.npy -o out/
+  leadline complete photo.jpg --sparse tof.png --scatter-sparse --confidence levels.png --prior prior.npy -o out/
   leadline complete frames/ --sparse depth/ --unit mm --prior priors/ -o out/ --jobs 2
   leadline complete frames/ --sparse depth/ --unit mm --prior onnx:model.onnx -o out/
 
@@ -38,6 +42,7 @@ Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
 130 stopped by Ctrl-C.
 """
 
+MIN_CONFIDENCE = 2
 _PATH = click.Path(path_type=Path)
 
 
@@ -46,8 +51,13 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--sparse",
     type=_PATH,
-    required=True,
     help="Measured depth, a file or a folder; 0, NaN and inf mean not measured.",
+)
+@click.option(
+    "--points",
+    type=_PATH,
+    metavar="CLOUD",
+    help="In place of --sparse: a point cloud, projected first as 'leadline project' does; with --camera or --kitti.",
 )
 @click.option(
     "--prior",
@@ -66,6 +76,14 @@ _PATH = click.Path(path_type=Path)
     "--scatter-sparse",
     is_flag=True,
     help="Move measurements of a map of another size to the nearest pixels; of several in one, the nearest stays.",
+)
+@click.option(
+    "--confidence", type=_PATH, help="How far each pixel of --sparse is trusted, of its size: a file or a folder."
+)
+@click.option(
+    "--min-confidence",
+    type=float,
+    help=f"Leave out measurements with less.  [default: {MIN_CONFIDENCE}, the highest of ARKit's levels]",
 )
 @click.option("--form", type=click.Choice(list(FORMS)), default="png", show_default=True, help="Form of the depth.")
 @click.option(
@@ -95,19 +113,24 @@ _PATH = click.Path(path_type=Path)
     metavar="FILE",
     help="The same as JSON: {width, height, fx, fy, cx, cy}; a lens adds model and params.",
 )
+@click.option("--extrinsics", type=_PATH, metavar="FILE", help="Of --points, from the cloud to the camera, JSON.")
+@click.option("--kitti", type=_PATH, metavar="PATH", help="Of --points: KITTI's calibration in place of these two.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Worker processes, for folders.")
 @click.option("--overwrite", is_flag=True, help="Redo frames that are complete already.")
 @click.option("--quiet", is_flag=True, help="Only notes and errors.")
 @completion_flags
-def command(image: Path, sparse: Path, prior: str, valid: Path | None, output: Path, **flags: Any) -> int:
+def command(image: Path, sparse: Path | None, prior: str, output: Path, **flags: Any) -> int:
     """Complete IMAGE, a picture or a folder of pictures, from sparse metric depth and a dense relative prior.
 
     In folders, the files of a frame have the same name up to the suffix.
     """
     file = prior_file(prior)
-    named = {"IMAGE": image, "--sparse": sparse, "--prior": file, "--valid": valid}
+    measured = _measurements(sparse, flags)
+    named = {"IMAGE": image, **measured, "--prior": file, "--valid": flags["valid"]}
+    named["--confidence"] = flags["confidence"]
     inputs = {name: path for name, path in named.items() if path is not None}
     network = _network(prior, flags) if file is None else None
+    flags["min_confidence"] = _least(flags)
     settings = _settings(flags, network)
     folders = _are_folders(inputs)
     if not folders and flags["jobs"] > 1:
@@ -131,7 +154,10 @@ def command(image: Path, sparse: Path, prior: str, valid: Path | None, output: P
             overwrite=flags["overwrite"],
             quiet=flags["quiet"],
         )
-    frame = Frame(image.stem, image, sparse, file, valid)
+    if sparse is None:
+        sparse, unit = _projected(image, output, flags)
+        settings = replace(settings, unit=unit)
+    frame = Frame(image.stem, image, sparse, file, flags["valid"], flags["confidence"])
     outcome = run_frame(frame, settings, output, network=network, overwrite=flags["overwrite"])
     for note in outcome.notes:
         say("note", note)
@@ -139,6 +165,49 @@ def command(image: Path, sparse: Path, prior: str, valid: Path | None, output: P
         written = [f"wrote {path}" for path in outcome.outputs]
         click.echo("\n".join([f"{image.stem}: {outcome.message}", *written]))
     return 0
+
+
+def _measurements(sparse: Path | None, flags: Mapping[str, Any]) -> dict[str, Path]:
+    """The file of the measurements by its flag; what only concerns the other kind of them is refused."""
+    points = flags["points"]
+    if (sparse is None) == (points is None):
+        raise InputError("give one of --sparse, measured depth, and --points, a point cloud: the measurements.")
+    if sparse is not None:
+        for name in ("extrinsics", "kitti"):
+            if flags[name] is not None:
+                raise InputError(f"--{name} is for --points; leave it out.")
+        return {"--sparse": sparse}
+    for name in ("unit", "scatter_sparse", "confidence"):
+        if flags[name]:
+            raise InputError(f"--{name.replace('_', '-')} is for --sparse, and --points is a cloud; leave it out.")
+    if flags["intrinsics"] is not None:
+        raise InputError("--points takes the camera as a file: give --camera in place of --intrinsics.")
+    if points.is_dir():
+        raise InputError(
+            f"--points {points}: is a folder; give one cloud, or project them first (leadline project). "
+            "A COLMAP model is for leadline colmap."
+        )
+    return {"--points": points}
+
+
+def _projected(image: Path, output: Path, flags: Mapping[str, Any]) -> tuple[Path, str]:
+    """The cloud as a sparse map among the outputs, as 'leadline project' makes it, and its unit."""
+    from leadline.apps.project import command as project
+
+    sparse = output / f"{image.stem}_sparse.png"
+    files = {name: flags[name] for name in ("camera", "extrinsics", "kitti")}
+    click.get_current_context().invoke(
+        project, cloud=flags["points"], output=sparse, image=image, quiet=flags["quiet"], **files
+    )
+    return sparse, json.loads(sparse.with_suffix(".json").read_text(encoding="utf-8"))["unit"]
+
+
+def _least(flags: Mapping[str, Any]) -> float | None:
+    if flags["confidence"] is None:
+        if flags["min_confidence"] is not None:
+            raise InputError("--min-confidence is about a map of confidence; add --confidence.")
+        return None
+    return MIN_CONFIDENCE if flags["min_confidence"] is None else flags["min_confidence"]
 
 
 def prior_file(prior: str) -> Path | None:
@@ -186,7 +255,7 @@ def _settings(flags: Mapping[str, Any], network: Network | None) -> Settings:
 
     intrinsics, camera = flags["intrinsics"], flags["camera"]
     told = network is not None and "focal" in network.options
-    if (intrinsics or camera) and not flags["ply"] and not told:
+    if (intrinsics or camera) and not (flags["ply"] or flags["points"] or told):
         raise InputError("--intrinsics and --camera are for the point cloud; add --ply, or leave them out.")
     if intrinsics is not None and camera is not None:
         raise InputError("--intrinsics and --camera say the same; give one of them.")
@@ -198,11 +267,11 @@ def _settings(flags: Mapping[str, Any], network: Network | None) -> Settings:
         raise InputError(f"--noise must be one to three numbers of at least 0, got {flags['noise']} instead.")
     for name in ("unit", "output_unit"):
         _check_unit(name, flags[name])
-    plain = ("unit", "prior_kind", "prior_floor", "resize_prior", "scatter_sparse", "form", "output_unit")
+    plain = ("unit", "prior_kind", "prior_floor", "resize_prior", "scatter_sparse", "min_confidence", "form")
     return Settings(
-        **{name: flags[name] for name in (*plain, "calibrated", "sigma", "noise", "ply")},
+        **{name: flags[name] for name in (*plain, "output_unit", "calibrated", "sigma", "noise", "ply")},
         intrinsics=intrinsics,
-        camera=None if camera is None else read_camera(camera),
+        camera=None if camera is None or (flags["points"] and not flags["ply"]) else read_camera(camera),
         completion=completion_options(flags),
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from leadline.apps.cli import version
 from leadline.apps.inputs import Frame, Maps, Settings, read_maps
-from leadline.core.types import CompletionOptions, FileError, InputError
+from leadline.core.types import CompletionOptions, FileError, FloatArray, InputError
 
 if TYPE_CHECKING:
     from leadline.apps.network import Network
@@ -29,6 +29,7 @@ State = Literal["done", "skipped", "failed"]
 # By form: the suffix of its files. All but PNG are floats.
 FORMS = {"png": ".png", "npy": ".npy", "npz": ".npz", "exr": ".exr", "pfm": ".pfm", "tiff": ".tiff"}
 NOISE = ("constant", "proportional", "quadratic")  # what the numbers of --noise are
+FARTHEST = 10.0  # times the farthest measurement: what lies beyond is the response's word alone
 COMPILING = "compiling kernels (once; cached afterwards)…"
 
 
@@ -92,7 +93,8 @@ def run_frame(
     solved = time.perf_counter()
     if result.fit.count == 0:
         raise InputError(f"{frame.sparse}: {result.fit.status}.")
-    notes += maps.notes + _shortcomings(result)
+    unsupported = _unsupported(result.depth, maps.sparse)
+    notes += maps.notes + _shortcomings(result) + ((unsupported,) if unsupported else ())
     files["sidecar"].unlink(missing_ok=True)
     unit, beyond = _write_maps(files, maps, result, settings)
     notes += beyond
@@ -122,6 +124,17 @@ def _shortcomings(result: Completion) -> tuple[str, ...]:
     if not result.reconstruction.converged:
         found.append(f"solve {result.reconstruction.status}.")
     return tuple(found)
+
+
+def _unsupported(depth: FloatArray, sparse: FloatArray) -> str:
+    """A sentence if the depth goes far beyond all that was measured; "" if it does not."""
+    most, far = (float(np.nanmax(values)) for values in (depth, sparse))
+    if not most > FARTHEST * far:
+        return ""
+    return (
+        f"the depth reaches {most:.3g} m and the farthest measurement is {far:.3g} m: the rest is extrapolated; "
+        "measure farther away, or try --preset best."
+    )
 
 
 def output_paths(frame: Frame, settings: Settings, output: Path) -> dict[str, Path]:
@@ -232,7 +245,8 @@ def _write_maps(
             break
         except InputError as error:  # a depth beyond what 16 bits hold in this unit
             if unit == units[-1]:
-                raise InputError(f"{error} The flags are --output-unit and --form.") from error
+                why = _unsupported(result.depth, maps.sparse)
+                raise InputError(f"{why} {error} The flags are --output-unit and --form.".lstrip()) from error
     if result.sigma is not None:
         write_depth(files["sigma"], result.sigma, "m")
     beyond = () if unit == units[0] else (f"the depth is beyond 16 bits in {units[0]} and was written in {unit}.",)

@@ -42,6 +42,7 @@ class Frame:
     sparse: Path
     prior: Path | None = None
     valid: Path | None = None
+    confidence: Path | None = None
 
     def inputs(self) -> dict[str, Path]:
         """The files by what they are."""
@@ -49,6 +50,7 @@ class Frame:
 
         facts = None if self.prior is None else sidecar_path(self.prior)
         files = {"image": self.image, "sparse": self.sparse, "prior": self.prior, "valid": self.valid}
+        files["confidence"] = self.confidence
         files["prior_facts"] = facts if facts is not None and facts.exists() else None
         return {name: path for name, path in files.items() if path is not None}
 
@@ -62,6 +64,7 @@ class Settings:
     prior_floor: float | None = None
     resize_prior: bool = False
     scatter_sparse: bool = False
+    min_confidence: float | None = None
     form: str = "png"
     output_unit: str | None = None
     calibrated: bool = False
@@ -124,7 +127,8 @@ def read_maps(frame: Frame, settings: Settings, network: Network | None = None) 
 
     image = read_image(frame.image)
     measured = read_depth(frame.sparse, settings.unit)
-    sparse, shape = measured.values, image.shape[:2]
+    sparse, doubted = _trusted(frame, measured.values, settings)
+    shape = image.shape[:2]
     camera = settings.camera_for(shape)  # a wrong one is better refused before the work than after
     prior, about = _read_prior(frame, settings) if network is None else network.predict(image, frame.stem)
     sizes = {"image": shape, "sparse": sparse.shape, "prior": prior.shape}
@@ -134,6 +138,7 @@ def read_maps(frame: Frame, settings: Settings, network: Network | None = None) 
     prior = _resized(prior, shape)
 
     notes = ([measured.note] if measured.guessed else []) + ([network.note] if network and network.note else [])
+    notes += doubted
     lost = 0
     if sparse.shape != shape:
         sparse, lost = scatter_nearest(sparse, shape)
@@ -158,6 +163,31 @@ def read_maps(frame: Frame, settings: Settings, network: Network | None = None) 
     rays = camera if camera is None or isinstance(camera, Camera) else camera.at_size()
     valid = None if frame.valid is None else _read_mask(frame.valid, shape)
     return Maps(image, sparse, prior, valid, measured.unit, rays, tuple(notes), recorded)
+
+
+def _trusted(frame: Frame, sparse: FloatArray, settings: Settings) -> tuple[FloatArray, list[str]]:
+    """The measurements whose confidence is high enough, and a note that counts the others."""
+    from leadline.sensors.depth_files import read_values
+    from leadline.sensors.tof import confident
+
+    least = settings.min_confidence
+    if frame.confidence is None or least is None:
+        return sparse, []
+    levels = read_values(frame.confidence)
+    if levels.shape != sparse.shape:
+        raise InputError(
+            f"--confidence {frame.confidence}: is {_size(levels.shape)} and the sparse map {_size(sparse.shape)}; "
+            "it must have one level for each of its pixels."
+        )
+    kept = confident(sparse, levels, least)
+    before, after = (int(np.count_nonzero(values > 0)) for values in (sparse, kept))
+    if before and not after:
+        raise InputError(
+            f"--confidence {frame.confidence}: no measurement has a confidence of {least:g} or more (the largest is "
+            f"{float(np.nanmax(levels[sparse > 0])):g}); lower --min-confidence."
+        )
+    gone = f"{before - after} of {before} measurements have a confidence below {least:g} and were left out."
+    return kept, [gone] if after < before else []
 
 
 def _read_prior(frame: Frame, settings: Settings) -> tuple[Prior, dict[str, Any]]:

@@ -26,8 +26,8 @@ class Placed:
     visible: bool  # each point is known to be seen by the camera
 
 
-def place(path: Path, image: Path | None, flags: Mapping[str, Any]) -> Placed:
-    """The cloud, its camera and its extrinsics, from whichever files say them."""
+def place(path: Path, image: Path | None, flags: Mapping[str, Any], size: tuple[int, int] | None = None) -> Placed:
+    """The cloud, its camera and its extrinsics, from whichever files say them; `size` is the picture's."""
     import numpy as np
 
     from leadline.sensors.cameras import read_camera
@@ -43,7 +43,7 @@ def place(path: Path, image: Path | None, flags: Mapping[str, Any]) -> Placed:
     notes: tuple[str, ...] = ()
     if flags["kitti"] is not None:
         camera: Camera | ColmapCamera
-        camera, transform = read_kitti(flags["kitti"], flags["kitti_camera"])
+        camera, transform = read_kitti(flags["kitti"], flags["kitti_camera"], size)
     else:
         camera, transform = read_camera(flags["camera"]), np.eye(4)
         if flags["extrinsics"] is not None:
@@ -51,11 +51,13 @@ def place(path: Path, image: Path | None, flags: Mapping[str, Any]) -> Placed:
         else:
             notes = ("no --extrinsics: the cloud is taken to be in the camera's frame (x right, y down, z forward).",)
     if flags["depth_camera"] is not None:
-        from leadline.sensors.depth_files import read_depth
+        from leadline.sensors.depth_files import read_depth, read_values
         from leadline.sensors.tof import depth_cloud
 
         measured = read_depth(path, flags["depth_unit"], key=flags["key"])
-        cloud = depth_cloud(measured.values, read_camera(flags["depth_camera"]), ranges=flags["ranges"])
+        levels = None if flags["confidence"] is None else read_values(flags["confidence"])
+        camera_of_it = read_camera(flags["depth_camera"])
+        cloud = depth_cloud(measured.values, camera_of_it, ranges=flags["ranges"], confidence=levels)
         notes = (*notes, measured.note) if measured.guessed else notes
     else:
         cloud = read_cloud(path, key=flags["key"])
@@ -77,15 +79,15 @@ def _from_colmap(folder: Path, image: Path | None, flags: Mapping[str, Any]) -> 
     return Placed(cloud, plain, posed.transform, (note,) if flags["scale"] == 1.0 else (), visible=True)
 
 
-def moved(placed: Placed, flags: Mapping[str, Any]) -> Placed:
-    """The cloud without what is not trusted, in metres, and as of the time of the image."""
+def moved(placed: Placed, flags: Mapping[str, Any], *, doubted: bool = False) -> Placed:
+    """The cloud without what is not trusted, or only that, in metres, and as of the time of the image."""
     from leadline.sensors.motion import azimuth_time, compensate, compensate_along, read_trajectory
 
     cloud, transform = placed.cloud, placed.transform
     if flags["min_confidence"] is not None:
         if cloud.confidence is None:
             raise InputError("--min-confidence: this cloud has no confidence; leave it out.")
-        cloud = cloud.select(cloud.confidence >= flags["min_confidence"])
+        cloud = cloud.select((cloud.confidence >= flags["min_confidence"]) != doubted)
     if flags["scale"] != 1.0:
         cloud = replace(cloud, points=cloud.points * flags["scale"])
         if placed.visible:  # a reconstruction's poses have its unit, too

@@ -16,7 +16,6 @@ from leadline.apps.placement import Placed, fitted, moved, place
 from leadline.core.types import Camera, FileError, InputError, json_ready
 
 if TYPE_CHECKING:
-    from leadline.sensors.alignment import Alignment
     from leadline.sensors.cameras import ColmapCamera
     from leadline.sensors.projection import Projection
 
@@ -26,6 +25,7 @@ Examples:
   leadline project sweep.pcd --camera cam.json --extrinsics lidar_to_camera.json --image photo.jpg -o sparse.png
   leadline project 0000000005.bin --kitti calib/ --image 0000000005.png -o sparse.png
   leadline project 0000000005.bin --kitti calib/ --velocity 12.8,0,0 --period 0.1036 -o sparse.png
+  leadline project 000042.bin --kitti 000042.txt --image 000042.png -o sparse.png
   leadline project sparse/0 --image images/frame_0001.jpg -o sparse.npy
   leadline project tof.png --depth-camera tof.json --depth-unit mm --camera cam.json --extrinsics T.json -o sparse.png
 
@@ -37,13 +37,14 @@ quaternion w, x, y, z, "translation"}, {"inverse": ...}, {"chain": [...]}.
 
 \b
 It writes the depth, a sidecar .json that says how it came about and, with --image,
-NAME_points.png with the points over the image.
+NAME_points.png: the points over the image, and those that were dropped, by reason.
 
 \b
 Exit code: 0 done; 1 with --strict, if the points do not line up with the image; 2 nothing could be done.
 """
 
 _PATH = click.Path(path_type=Path)
+_FILES = ("camera", "extrinsics", "kitti", "depth_camera", "confidence", "trajectory")  # among the flags
 _TURNS = {"0": 0, "90": -1, "180": 2, "270": 1}  # clockwise degrees as counter-clockwise quarters
 
 
@@ -52,13 +53,19 @@ _TURNS = {"0": 0, "90": -1, "180": 2, "270": 1}  # clockwise degrees as counter-
 @click.option("-o", "--output", type=_PATH, required=True, help="Sparse depth: .png (16 bit), .npy, .npz, .exr ...")
 @click.option("--camera", type=_PATH, metavar="FILE", help="Camera of the image, JSON.")
 @click.option("--extrinsics", type=_PATH, metavar="FILE", help="Cloud to camera, JSON.  [default: the same frame]")
-@click.option("--kitti", type=_PATH, metavar="DIR", help="calib_*.txt of KITTI, in place of the two above.")
+@click.option(
+    "--kitti",
+    type=_PATH,
+    metavar="PATH",
+    help="KITTI's calibration in place of the two above: the folder of calib_*.txt, or the one file of its benchmarks.",
+)
 @click.option("--kitti-camera", type=click.IntRange(0, 3), default=2, show_default=True, help="Which of its cameras.")
 @click.option("--colmap-image", metavar="NAME", help="Image of a COLMAP model.  [default: the file name of --image]")
 @click.option("--image", type=_PATH, help="The picture: checks that the points line up, and draws them over it.")
 @click.option("--key", help="Array of an npz cloud.")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Metres per unit of the cloud.")
 @click.option("--min-confidence", type=float, help="Leave out points below it; COLMAP's is sqrt(track length) / error.")
+@click.option("--confidence", type=_PATH, metavar="FILE", help="Of a depth map with --depth-camera, of its size.")
 @click.option("--min-range", type=float, default=0.0, show_default=True, help="Leave out points nearer, in metres.")
 @click.option("--max-range", type=float, default=math.inf, help="Leave out points farther, in metres.")
 @click.option(
@@ -97,16 +104,20 @@ def command(cloud: Path, output: Path, image: Path | None, **flags: Any) -> int:
     from leadline.sensors.grids import turn
 
     picture = None if image is None else read_image(image)
-    placed = moved(place(cloud, image, flags), flags)
     turns = _TURNS[flags["rotate"]]
     size = None if picture is None else (picture.shape[1], picture.shape[0])
     if size is not None and turns % 2:
         size = size[1], size[0]
+    read = place(cloud, image, flags, size)
+    placed = moved(read, flags)
     camera, notes = fitted(placed.camera, size)
     projection = _projected(cloud, placed, camera, flags)
-    depth, removed = (turn(values, turns) for values in (projection.depth, projection.removed))
+    depth = turn(projection.depth, turns)
+    counts = _counts(len(read.cloud), len(placed.cloud), projection)
+    from leadline.report.points import points_picture
     from leadline.sensors.alignment import check_alignment
-    from leadline.sensors.atomic import write_text
+    from leadline.sensors.atomic import atomic_write, write_text
+    from leadline.sensors.projection import project, surroundings
 
     alignment = None if picture is None else check_alignment(depth, picture)
     unit, wide = _write(files["depth"], depth, flags["output_unit"])
@@ -114,15 +125,27 @@ def command(cloud: Path, output: Path, image: Path | None, **flags: Any) -> int:
     if alignment is not None and not (alignment.aligned and alignment.known):
         notes = (*notes, str(alignment))
     if picture is not None and alignment is not None:
-        _draw(files["picture"], depth, removed, picture, projection, alignment)
-    named = {name: flags[name] for name in ("camera", "extrinsics", "kitti", "depth_camera", "trajectory")}
-    inputs = {"cloud": cloud, "image": image, **named}
+        around = surroundings(placed.cloud.points, placed.transform, camera, margin=max(picture.shape) // 16)
+        dropped = {
+            f"seen through, {counts['seen_through']}": projection.removed,
+            f"out of range, {counts['out_of_range']}": projection.out_of_range,
+            f"outside the picture, {counts['outside']} in all": around,
+        }
+        if counts["doubted"]:
+            doubted = moved(read, flags, doubted=True)
+            shown = project(doubted.cloud.points, doubted.transform, camera, see_through_radius=0).depth
+            dropped[f"below the confidence, {counts['doubted']}"] = shown
+        turned = {words: turn(values, turns) for words, values in dropped.items()}
+        drawn = points_picture(picture, depth, turned, heading=files["picture"].stem, note=alignment.verdict)
+        atomic_write(files["picture"], lambda part: drawn.save(part, format="PNG"))
+    inputs = {"cloud": cloud, "image": image, **{name: flags[name] for name in _FILES}}
     record = {
         "leadline": version(),
         "inputs": {name: str(path) for name, path in inputs.items() if path is not None},
         "outputs": {name: path.name for name, path in files.items() if name != "sidecar"},
         "unit": unit,
         **_described(camera, placed, projection, turns),
+        "points": counts,
         "alignment": None if alignment is None else {**vars(alignment), "aligned": alignment.aligned},
         "options": {name: str(value) if isinstance(value, Path) else value for name, value in flags.items()},
         "notes": notes,
@@ -131,7 +154,7 @@ def command(cloud: Path, output: Path, image: Path | None, **flags: Any) -> int:
     for note in notes:
         say("note", note)
     if not flags["quiet"]:
-        click.echo(_summary(projection, depth))
+        click.echo(_summary(depth, counts))
         click.echo("\n".join(f"wrote {path}" for path in files.values()))
     return 1 if flags["strict"] and alignment is not None and not alignment.aligned else 0
 
@@ -142,8 +165,12 @@ def _refuse_idle(flags: Mapping[str, Any], image: Path | None) -> None:
         raise InputError("--kitti has the camera and the extrinsics; leave out --camera and --extrinsics.")
     if flags["see_through"] is False and flags["see_through_radius"]:
         raise InputError("--see-through-radius is for --see-through; leave one of the two out.")
-    if flags["depth_camera"] is None and (flags["ranges"] or flags["depth_unit"]):
-        raise InputError("--range and --depth-unit are for a depth map; add its --depth-camera, or leave them out.")
+    if flags["depth_camera"] is None and (flags["ranges"] or flags["depth_unit"] or flags["confidence"]):
+        raise InputError(
+            "--range, --depth-unit and --confidence are for a depth map; add its --depth-camera, or leave them out."
+        )
+    if flags["confidence"] is not None and flags["min_confidence"] is None:
+        raise InputError("--confidence alone leaves nothing out; say with --min-confidence what is enough.")
     moving = flags["velocity"] or flags["turn_rate"]
     if moving and flags["trajectory"]:
         raise InputError("--trajectory says how the sensor moves; leave out --velocity and --turn-rate.")
@@ -221,25 +248,6 @@ def _write(path: Path, depth: Any, unit: str | None) -> tuple[str, tuple[str, ..
     return "kitti", ("the depth reaches beyond 65.5 m and was written in 1/256 m: read it with --unit kitti.",)
 
 
-def _draw(path: Path, depth: Any, removed: Any, image: Any, projection: Projection, alignment: Alignment) -> None:
-    import numpy as np
-
-    from leadline.report.colour import dots, limits
-    from leadline.report.panel import Bar, Tile, panel
-    from leadline.sensors.depth_files import atomic_write
-
-    low, high = limits(depth)
-    bar = Bar("depth", f"{low:.1f} m", f"{high:.1f} m")
-    tiles = [Tile(dots(depth, image, low=low, high=high), "points", f"{int(np.isfinite(depth).sum())} pixels", bar)]
-    if projection.radius:
-        count = int(np.isfinite(removed).sum())
-        shown = dots(removed, image, low=low, high=high, radius=3)
-        tiles.append(Tile(shown, "removed as seen through", f"{count} pixels, window of {projection.radius}", bar))
-    width = min(image.shape[1], 1200)
-    picture = panel([[tile] for tile in tiles], heading=path.stem, note=alignment.verdict, tile_width=max(width, 120))
-    atomic_write(path, lambda part: picture.save(part, format="PNG"))
-
-
 def _described(camera: Camera | ColmapCamera, placed: Placed, projection: Projection, turns: int) -> dict[str, Any]:
     from leadline.sensors.cameras import camera_record, turn_camera
 
@@ -248,22 +256,37 @@ def _described(camera: Camera | ColmapCamera, placed: Placed, projection: Projec
         "camera": camera_record(seen),
         "turned_after_projection": 0 if isinstance(camera, Camera) else turns,
         "cloud_to_camera": placed.transform.tolist(),
-        "points": {
-            "read": len(placed.cloud),
-            "in_range": projection.points,
-            "pixels": projection.covered,
-            "removed": projection.covered - int((projection.depth > 0).sum()),
-        },
         "see_through_radius": projection.radius,
     }
 
 
-def _summary(projection: Projection, depth: Any) -> str:
+def _counts(read: int, trusted: int, projection: Projection) -> dict[str, int]:
+    """What became of the points that were read; `seen_through` and `pixels` count pixels, and so does their sum."""
+    left = int((projection.depth > 0).sum())
+    return {
+        "read": read,
+        "doubted": read - trusted,
+        "out_of_range": trusted - projection.points,
+        "outside": projection.points - projection.inside,
+        "hidden_in_a_pixel": projection.inside - projection.covered,
+        "seen_through": projection.covered - left,
+        "pixels": left,
+    }
+
+
+def _summary(depth: Any, counts: Mapping[str, int]) -> str:
     import numpy as np
 
-    left = int(np.isfinite(depth).sum())
     near, far = (float(value) for value in (np.nanmin(depth), np.nanmax(depth)))
+    names = {
+        "doubted": "below the confidence",
+        "out_of_range": "out of range",
+        "outside": "outside the picture",
+        "hidden_in_a_pixel": "behind another in their pixel",
+        "seen_through": "seen through",
+    }
+    dropped = ", ".join(f"{counts[name]} {words}" for name, words in names.items() if counts[name])
     return (
-        f"{left} of {depth.size} pixels have a depth, {near:.2f} to {far:.2f} m; "
-        f"{projection.covered - left} were removed as seen through."
+        f"{counts['pixels']} of {depth.size} pixels have a depth, {near:.2f} to {far:.2f} m; "
+        f"of {counts['read']} points {dropped or 'none'} were dropped."
     )

@@ -155,53 +155,75 @@ def _transform(content: Any) -> Transform:
     raise KeyError(f"no {', '.join(_NAMES)}, rotation, inverse or chain")
 
 
-def read_kitti(folder: str | os.PathLike[str], camera: int = 2) -> tuple[Camera, Transform]:
-    """The rectified camera and the LiDAR's transform to it, from KITTI's raw calibration files.
+def read_kitti(
+    path: str | os.PathLike[str], camera: int = 2, size: tuple[int, int] | None = None
+) -> tuple[Camera, Transform]:
+    """The rectified camera and the LiDAR's transform to it, from KITTI's calibration files.
 
-    With ``P_rect = K [I | b]`` and x_camera = R_rect_00 (R x + T), the frame of camera `camera` is shifted by b:
+    With ``P = K [I | b]`` and x_camera = R_rect (R x + T), the frame of camera `camera` is shifted by b:
     the depth along its axis differs from camera 0's by a few millimetres.
 
     Parameters
     ----------
-    folder : path
-        Holds ``calib_cam_to_cam.txt`` and ``calib_velo_to_cam.txt``.
+    path : path
+        Of the raw recordings, the folder with ``calib_cam_to_cam.txt`` and ``calib_velo_to_cam.txt``; of the object,
+        tracking and odometry benchmarks, the one file with ``P0`` to ``P3`` and ``Tr_velo_to_cam`` or ``Tr``.
     camera : int
-        0 and 1 are grey, 2 and 3 colour; 2 is the left colour camera of the depth benchmark.
+        0 and 1 are grey, 2 and 3 colour; 2 is the left colour camera of the benchmarks.
+    size : (width, height), optional
+        Of the picture. Only the raw recordings' files state it, and theirs is taken.
 
     Raises
     ------
     FileError
         A file is missing or lacks an entry.
     InputError
-        The entries are no camera or no rigid transform.
+        The entries are no camera or no rigid transform, or the size is missing.
     """
-    cameras, lidar = (Path(folder) / name for name in ("calib_cam_to_cam.txt", "calib_velo_to_cam.txt"))
-    entries, velodyne = _entries(cameras), _entries(lidar)
+    place = Path(path)
+    rectified, from_lidar, shift = np.eye(4), np.eye(4), np.eye(4)
+    if place.is_file():
+        source, name = place, f"P{camera}"
+        entries = _entries(place)
+        if size is None:
+            raise InputError(f"{place}: does not say how large the pictures are; give one of them with --image.")
+        # In the odometry benchmark Tr leads to the rectified frame; in the others R0_rect or R_rect comes after it.
+        velodyne = next((key for key in ("Tr_velo_to_cam", "Tr_velo_cam", "Tr") if key in entries), "Tr_velo_to_cam")
+        turn = next((key for key in ("R0_rect", "R_rect") if key in entries), "R0_rect")
+        from_lidar[:3] = np.reshape(_numbers(place, entries, velodyne, 12), (3, 4))
+        if velodyne != "Tr":
+            rectified[:3, :3] = np.reshape(_numbers(place, entries, turn, 9), (3, 3))
+    else:
+        source, lidar = (place / file for file in ("calib_cam_to_cam.txt", "calib_velo_to_cam.txt"))
+        entries, lidar_entries, name = _entries(source), _entries(lidar), f"P_rect_{camera:02d}"
+        width, height = _numbers(source, entries, f"S_rect_{camera:02d}", 2)
+        size = int(width), int(height)
+        rectified[:3, :3] = np.reshape(_numbers(source, entries, "R_rect_00", 9), (3, 3))
+        from_lidar[:3, :3] = np.reshape(_numbers(lidar, lidar_entries, "R", 9), (3, 3))
+        from_lidar[:3, 3] = _numbers(lidar, lidar_entries, "T", 3)
+    projection = np.reshape(_numbers(source, entries, name, 12), (3, 4))
     try:
-        width, height = map(int, _numbers(cameras, entries, f"S_rect_{camera:02d}", 2))
-        projection = np.reshape(_numbers(cameras, entries, f"P_rect_{camera:02d}", 12), (3, 4))
-        rectified, from_lidar = np.eye(4), np.eye(4)
-        rectified[:3, :3] = np.reshape(_numbers(cameras, entries, "R_rect_00", 9), (3, 3))
-        from_lidar[:3, :3] = np.reshape(_numbers(lidar, velodyne, "R", 9), (3, 3))
-        from_lidar[:3, 3] = _numbers(lidar, velodyne, "T", 3)
-        intrinsics = projection[:, :3]
-        places = ((0, 0), (1, 1), (0, 2), (1, 2))
-        pinhole = Camera(width, height, *(float(intrinsics[place]) for place in places))
-        shift = np.eye(4)
-        shift[:3, 3] = np.linalg.solve(intrinsics, projection[:, 3])
-        return pinhole, as_transform(shift @ rectified @ from_lidar, "calib_velo_to_cam.txt")
+        shift[:3, 3] = np.linalg.solve(projection[:, :3], projection[:, 3])
     except np.linalg.LinAlgError as error:
-        raise InputError(f"{cameras}: P_rect_{camera:02d} is singular.") from error
+        raise InputError(f"{source}: {name} is singular.") from error
+    fx, fy, cx, cy = (float(projection[index]) for index in ((0, 0), (1, 1), (0, 2), (1, 2)))
+    try:
+        transform = as_transform(shift @ rectified @ from_lidar, "LiDAR to camera")
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    return Camera(*size, fx, fy, cx, cy), transform
 
 
 def _entries(file: Path) -> dict[str, list[str]]:
+    """Numbers by name; the tracking benchmark leaves out some of the colons."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise FileError(f"{file}: cannot be read ({error.strerror or error}); check the path.") from error
     except ValueError as error:
         raise FileError(f"{file}: is not a text file of KITTI's calibration.") from error
-    return {name: rest.split() for name, colon, rest in (line.partition(":") for line in lines) if colon}
+    words = (line.replace(":", " ", 1).split() for line in lines)
+    return {name: rest for name, *rest in (line for line in words if line)}
 
 
 def _numbers(file: Path, entries: dict[str, list[str]], name: str, count: int) -> list[float]:

@@ -52,6 +52,10 @@ class Projection:
         Depth of the pixels that were removed as seen through, NaN elsewhere.
     radius : int
         In pixels, of the removal; 0 if there was none.
+    inside : int
+        Points that fell into the picture; of those in one pixel the nearest stays.
+    out_of_range : (H, W) float32 array
+        Depth of the nearest point of each pixel among those outside the limits of range, NaN elsewhere.
     """
 
     depth: NDArray[np.float32]
@@ -59,6 +63,8 @@ class Projection:
     covered: int
     removed: NDArray[np.float32]
     radius: int
+    inside: int
+    out_of_range: NDArray[np.float32]
 
 
 def project(
@@ -103,18 +109,45 @@ def project(
     if not 0 <= min_range < max_range:
         raise InputError(f"`min_range` must be at least 0 and below `max_range`, got {min_range} and {max_range}.")
     points, transform = _as_points(points), as_transform(transform)
+    others = points[:0]
     if min_range > 0 or max_range < math.inf:
         with np.errstate(invalid="ignore", over="ignore"):
             ranges = np.linalg.norm(moved(points, transform), axis=1)
-            points = points[(ranges >= min_range) & (ranges <= max_range)]  # not those with NaN
-    depth = z_buffer(points, transform[:3, :3], transform[:3, 3], camera)
+            kept = (ranges >= min_range) & (ranges <= max_range)  # false for NaN
+        points, others = points[kept], points[~kept]
+    depth, inside = _rendered(points, transform[:3, :3], transform[:3, 3], camera)
+    out_of_range = np.full_like(depth, np.nan)
+    if len(others):
+        out_of_range = z_buffer(others, transform[:3, :3], transform[:3, 3], camera)
     covered = int(np.isfinite(depth).sum())
     radius = default_radius(depth) if see_through_radius is None else see_through_radius
     removed = np.full_like(depth, np.nan)
     if radius:
         hidden = see_through(depth, radius, see_through_ratio)
         removed[hidden], depth[hidden] = depth[hidden], np.nan
-    return Projection(depth, len(points), covered, removed, radius)
+    return Projection(depth, len(points), covered, removed, radius, inside, out_of_range)
+
+
+def surroundings(
+    points: FloatArray, transform: Transform, camera: Camera | ColmapCamera, margin: int
+) -> NDArray[np.float32]:
+    """What lies around the picture: depth on a grid with `margin` more pixels on each side, NaN inside the picture.
+
+    A lens with distortion is known for its own picture only; around it there is nothing.
+    """
+    if not isinstance(camera, Camera):
+        return np.full((camera.height + 2 * margin, camera.width + 2 * margin), np.nan, np.float32)
+    wider = Camera(
+        camera.width + 2 * margin,
+        camera.height + 2 * margin,
+        camera.fx,
+        camera.fy,
+        camera.cx + margin,
+        camera.cy + margin,
+    )
+    depth = z_buffer(points, transform[:3, :3], transform[:3, 3], wider)
+    depth[margin : margin + camera.height, margin : margin + camera.width] = np.nan
+    return depth
 
 
 def default_radius(depth: FloatArray) -> int:
@@ -157,6 +190,17 @@ def z_buffer(
     MissingExtra
         A lens with distortion needs pycolmap.
     """
+    return _rendered(points, rotation, translation, camera, rays)[0]
+
+
+def _rendered(
+    points: FloatArray,
+    rotation: NDArray[np.float64],
+    translation: NDArray[np.float64],
+    camera: Camera | ColmapCamera,
+    rays: RayCamera | None = None,
+) -> tuple[NDArray[np.float32], int]:
+    """The nearest depths of `z_buffer`, and how many points fell into the picture."""
     points = _as_points(points)
     rotation, translation = np.ascontiguousarray(rotation, np.float64), np.ascontiguousarray(translation, np.float64)
     if isinstance(camera, Camera):
@@ -174,11 +218,11 @@ def z_buffer(
     if camera.model in _AS_OPENCV:
         lens = np.array([camera.params[place] if place >= 0 else 0.0 for place in _AS_OPENCV[camera.model]])
         lens[:4] *= (rays.width / camera.width, rays.height / camera.height) * 2
-        nearest = _nearest(points, rotation, translation, lens, box, shape)
+        nearest, inside = _nearest(points, rotation, translation, lens, box, shape)
     else:
-        nearest = _nearest_of_lens(points, rotation, translation, camera, box, shape)
+        nearest, inside = _nearest_of_lens(points, rotation, translation, camera, box, shape)
     nearest[np.isnan(rays.rays[..., 0])] = np.nan
-    return nearest
+    return nearest, inside
 
 
 def see_through(depth: FloatArray, radius: int, ratio: float) -> BoolArray:
@@ -247,12 +291,13 @@ def _nearest(
     lens: NDArray[np.float64],
     box: NDArray[np.float64],
     shape: tuple[int, int],
-) -> NDArray[np.float32]:
+) -> tuple[NDArray[np.float32], int]:
     buffers = np.full((get_num_threads(), *shape), np.inf, dtype=np.float32)
-    _project(points, rotation, translation, lens, box, buffers)
+    inside = np.zeros(len(buffers), dtype=np.int64)
+    _project(points, rotation, translation, lens, box, buffers, inside)
     nearest: NDArray[np.float32] = buffers.min(axis=0)
     nearest[np.isinf(nearest)] = np.nan
-    return nearest
+    return nearest, int(inside.sum())
 
 
 def _nearest_of_lens(
@@ -262,9 +307,9 @@ def _nearest_of_lens(
     camera: ColmapCamera,
     box: NDArray[np.float64],
     shape: tuple[int, int],
-) -> NDArray[np.float32]:
+) -> tuple[NDArray[np.float32], int]:
     """The same for lenses that pycolmap projects."""
-    nearest = np.full(shape, np.inf, dtype=np.float32)
+    nearest, count = np.full(shape, np.inf, dtype=np.float32), 0
     block = 1 << 20  # points at a time: a laser scan in float64 would not fit beside itself
     for start in range(0, len(points), block):
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -279,8 +324,9 @@ def _nearest_of_lens(
             inside = ((places >= 0) & (places < (shape[1], shape[0]))).all(axis=1)  # false for NaN as well
         columns, rows = places[inside].astype(np.intp).T
         np.minimum.at(nearest, (rows, columns), seen[inside, 2].astype(np.float32))
+        count += len(rows)
     nearest[np.isinf(nearest)] = np.nan
-    return nearest
+    return nearest, count
 
 
 def _empty_as_infinite(depth: FloatArray) -> FloatArray:
@@ -289,7 +335,7 @@ def _empty_as_infinite(depth: FloatArray) -> FloatArray:
 
 
 @compiled(parallel=True)
-def _project(points: Any, rotation: Any, translation: Any, lens: Any, box: Any, buffers: Any) -> None:
+def _project(points: Any, rotation: Any, translation: Any, lens: Any, box: Any, buffers: Any, inside: Any) -> None:
     parts, height, width = buffers.shape
     fx, fy, cx, cy, k1, k2, p1, p2 = lens
     for part in prange(parts):
@@ -309,6 +355,7 @@ def _project(points: Any, rotation: Any, translation: Any, lens: Any, box: Any, 
             row = np.floor(fy * (v * radial + 2 * p2 * u * v + p1 * (square + 2 * v * v)) + cy)
             if 0 <= column < width and 0 <= row < height:
                 i, j = int(row), int(column)
+                inside[part] += 1
                 if depth < buffers[part, i, j]:
                     buffers[part, i, j] = depth
 

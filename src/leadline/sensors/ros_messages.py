@@ -223,13 +223,24 @@ class Transforms:
         InputError
             No chain of frames connects the two, or a pose is not known at that time.
         """
+        up, down = self.chains(source, target)
+        return inverse(self._to_root(down, time)) @ self._to_root(up, time)
+
+    def chains(self, source: str, target: str) -> tuple[list[str], list[str]]:
+        """The frames from each of the two up to the root that they share.
+
+        Raises
+        ------
+        InputError
+            There is none.
+        """
         up, down = self._chain(source), self._chain(target)
         if up[-1] != down[-1]:
             known = ", ".join(self.frames) or "none"
             raise InputError(
                 f"tf does not connect the frames {source!r} and {target!r} (known are {known}); give --extrinsics."
             )
-        return inverse(self._to_root(down, time)) @ self._to_root(up, time)
+        return up, down
 
     def _chain(self, frame: str) -> list[str]:
         chain = [frame]

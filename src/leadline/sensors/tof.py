@@ -6,6 +6,8 @@ with a lens of its own becomes a cloud here, and is projected like any other.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -14,7 +16,13 @@ from leadline.sensors.cameras import ColmapCamera, range_to_depth
 from leadline.sensors.clouds import Cloud
 
 
-def depth_cloud(depth: FloatArray, camera: Camera | RayCamera | ColmapCamera, *, ranges: bool = False) -> Cloud:
+def depth_cloud(
+    depth: FloatArray,
+    camera: Camera | RayCamera | ColmapCamera,
+    *,
+    ranges: bool = False,
+    confidence: ArrayLike | None = None,
+) -> Cloud:
     """The measured pixels of a depth map as points in its own camera's frame.
 
     Parameters
@@ -25,6 +33,8 @@ def depth_cloud(depth: FloatArray, camera: Camera | RayCamera | ColmapCamera, *,
         Of the sensor, at the size of the map.
     ranges : bool
         The numbers are distances along each pixel's ray, not along the optical axis.
+    confidence : (H, W) array, optional
+        Comes along as the points' confidence.
 
     Raises
     ------
@@ -41,7 +51,8 @@ def depth_cloud(depth: FloatArray, camera: Camera | RayCamera | ColmapCamera, *,
         depth = range_to_depth(depth, lens)
     with np.errstate(invalid="ignore"):
         measured = np.isfinite(depth) & (depth > 0)
-    return Cloud(lens.points(depth)[measured])
+    levels = None if confidence is None else _levels(confidence, depth)[measured].astype(np.float32)
+    return Cloud(lens.points(depth)[measured], confidence=levels)
 
 
 def confident(depth: FloatArray, confidence: ArrayLike, least: float) -> FloatArray:
@@ -54,10 +65,15 @@ def confident(depth: FloatArray, confidence: ArrayLike, least: float) -> FloatAr
     >>> confident(np.array([[1.0, 2.0, 3.0]]), np.array([[0, 1, 2]]), 1)
     array([[nan,  2.,  3.]])
     """
-    depth, levels = as_map(depth, "depth"), np.asarray(confidence)
+    depth = as_map(depth, "depth")
+    return np.where(_levels(confidence, depth) >= least, depth, depth.dtype.type(np.nan))
+
+
+def _levels(confidence: ArrayLike, depth: FloatArray) -> NDArray[Any]:
+    levels = np.asarray(confidence)
     if levels.shape != depth.shape:
         raise InputError(f"`confidence` must have the depth's shape {depth.shape}, got {levels.shape} instead.")
-    return np.where(levels >= least, depth, depth.dtype.type(np.nan))
+    return levels
 
 
 def place_zones(

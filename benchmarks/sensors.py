@@ -1,0 +1,253 @@
+"""Real sensors through the command line: each scene's own measurements completed, scored, and left as pictures.
+
+    python benchmarks/sensors.py DATA MODEL.onnx [-o FOLDER] [--only TEXT]
+
+DATA holds scene folders with a ``scene.json`` each; MODEL is the network of the prior. Every case is the command a
+person would type. Scores are AbsRel in percent: against the scene's reference where it has one, and else against
+blocks of the sensor's own measurements that were left out. FOLDER keeps depth, previews and points for looking at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from leadline.apps.cli import group
+from leadline.bench.metrics import depth_scores
+from leadline.sensors.depth_files import read_depth, write_depth
+from leadline.sensors.grids import scatter_nearest
+
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "paper": (),
+    "paper, reject": ("--reject",),
+    "best": ("--preset", "best"),
+    "best, reject": ("--preset", "best", "--reject"),
+    "best, no network": ("--preset", "best"),
+}
+BLOCKS, HELD_OUT = 40, 0.1  # blocks across a map, and the share of them that is left out
+KITTI, CYCLIST = "kitti_dc/2011_09_26_drive_0001_f005_cam02", "kitti_dc/ttaz_ex4_cyclist"
+
+Depth = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Home:
+    """A scene's folder and description, and a folder for what is made of it."""
+
+    folder: Path
+    about: dict[str, Any]
+    work: Path
+
+    @property
+    def image(self) -> Path:
+        return self.folder / str(self.about["image"])
+
+    def shape(self) -> tuple[int, int]:
+        with Image.open(self.image) as picture:
+            return picture.height, picture.width
+
+    def depth(self, entry: dict[str, Any]) -> Depth:
+        """Metres of one of the scene's maps, on its own grid."""
+        values = read_depth(self.folder / entry["file"], entry["metres_per_unit"], key=entry["key"]).values
+        far = entry.get("max_m")
+        return values if far is None else np.where(values <= far, values, np.nan)
+
+    def json(self, name: str, content: object) -> str:
+        path = self.work / name
+        path.write_text(json.dumps(content), encoding="utf-8")
+        return str(path)
+
+
+Command = Callable[[Home], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scene, what is done with its measurements in words, and the arguments that do it."""
+
+    scene: str
+    words: str
+    command: Command
+    region: str | None = None  # scored inside of it only
+    prior: str | None = None  # file in place of the network
+
+
+def leadline(*arguments: str) -> None:
+    group.main([*arguments], prog_name="leadline", standalone_mode=False)
+
+
+def given(home: Home) -> Sequence[str]:
+    """The map as it is published, in the unit it has; of a scene without one, the camera's own depth."""
+    entry = (home.about["sparse"] or [home.about["reference"]])[0]
+    path = home.folder / entry["file"]
+    small = ("--scatter-sparse",) if "width" in entry else ()
+    return ("--sparse", str(path), "--unit", f"{entry['metres_per_unit']}", *small)
+
+
+def sweep(*options: str) -> Command:
+    """The raw LiDAR through `leadline project`."""
+
+    def command(home: Home) -> Sequence[str]:
+        lidar = home.about["lidar"]
+        where: tuple[str, ...] = ("--kitti", str(home.folder))
+        if not (home.folder / "calib_cam_to_cam.txt").exists():
+            camera = home.json("cam.json", home.about["intrinsics"])
+            where = ("--camera", camera, "--extrinsics", home.json("T.json", lidar["lidar_to_camera"]))
+        key = ("--key", lidar["key"]) if lidar.get("key") else ()
+        output = home.work / "sparse.npy"
+        cloud = str(home.folder / lidar["file"])
+        image = ("--image", str(home.image))
+        leadline("project", cloud, *where, *key, *options, *image, "-o", str(output), "--quiet")
+        return ("--sparse", str(output), "--unit", "m")
+
+    return command
+
+
+def moving(home: Home) -> Sequence[str]:
+    """The raw LiDAR, compensated for the car's motion."""
+    motion = home.about["lidar"]["motion"]
+    velocity, turn = f"{motion['forward_m_s']},0,0", f"0,0,{motion['yaw_rate_rad_s']}"
+    return sweep("--velocity", velocity, "--turn-rate", turn, "--period", f"{motion['period_s']}")(home)
+
+
+def through_itself(home: Home) -> Sequence[str]:
+    """A projected sweep as a cloud again, so that what shows through is removed."""
+    entry = home.about["sparse"][0]
+    camera, output = home.json("cam.json", home.about["intrinsics"]), home.work / "sparse.npy"
+    unit = ("--depth-unit", f"{entry['metres_per_unit']}")
+    files = ("--depth-camera", camera, "--camera", camera, "--image", str(home.image), "-o", str(output))
+    leadline("project", str(home.folder / entry["file"]), *files, *unit, "--quiet")
+    return ("--sparse", str(output), "--unit", "m")
+
+
+def without(region: str) -> Command:
+    """The map without a region where the sensor is known to be wrong, as a confidence of 0 there."""
+
+    def command(home: Home) -> Sequence[str]:
+        (mask,) = (entry["file"] for entry in home.about["regions"] if entry["name"] == region)
+        trusted = home.work / "trusted.png"
+        inside = np.asarray(Image.open(home.folder / mask).convert("L")) > 0
+        Image.fromarray(np.where(inside, 0, 1).astype(np.uint8)).save(trusted)
+        return (*given(home), "--confidence", str(trusted), "--min-confidence", "1")
+
+    return command
+
+
+CASES = (
+    Case(KITTI, "raw sweep, nothing removed", sweep("--no-see-through")),
+    Case(KITTI, "raw sweep", sweep()),
+    Case(KITTI, "raw sweep, motion compensated", moving),
+    Case(CYCLIST, "published sweep", given),
+    Case(CYCLIST, "what shows through removed", through_itself),
+    Case("nuscenes_mini/cam_front", "raw sweep of 32 beams", sweep()),
+    Case("dgp_ddad_rig/scene_01_CAMERA_01", "raw sweep, calibration off", sweep()),
+    Case("dgp_ddad_rig/scene_01_CAMERA_06", "raw sweep, calibration off", sweep()),
+    Case("cleargrasp_d435/real_val_080", "RealSense D435", given),
+    Case("cleargrasp_d435/real_val_080", "RealSense D435, on the glass", given, "transparent"),
+    Case("cleargrasp_d435/real_val_080", "glass masked, on the glass", without("transparent"), "transparent"),
+    Case("cleargrasp_d435/real_val_123", "RealSense D435", given),
+    Case("cleargrasp_d435/real_val_123", "RealSense D435, on the glass", given, "transparent"),
+    Case("cleargrasp_d435/real_val_123", "glass masked, on the glass", without("transparent"), "transparent"),
+    Case("lingbot_rgbd/example0", "RGB-D camera", given),
+    Case("lingbot_rgbd/example2", "RGB-D camera", given),
+    Case("lingbot_rgbd/example6", "RGB-D camera", given),
+    *(Case(f"7scenes_seq/frame{number:06d}", "Kinect", given) for number in range(0, 1000, 100)),
+    Case("nyuv2/basement_00000", "Kinect", given),
+    Case("nyuv2/unidepth_livingroom", "Kinect", given),
+    Case("tum_rgbd/fr2_desk_1", "Kinect", given),
+    Case("tum_rgbd/open3d_office_desk", "Kinect", given),
+    Case("arkit/promptda_example", "iPhone, 256x192", given),
+    Case("rgb_d_d/sample2_rgbdd_toy", "phone's ToF, 192x144", given),
+    Case("zju_l5/cafe1_1645168915", "zone sensor, 16 zones", given),
+    Case("void/any2full_void_150_1", "225 points of VIO", given),
+    Case("eth3d_prior_pair/madpose_view0", "167 points of SfM", given),
+    Case("eth3d_prior_pair/madpose_view0", "167 points of SfM, metric prior", given, prior="prior0_da_metric.npy"),
+    Case("eth3d_prior_pair/madpose_view1", "167 points of SfM", given),
+    Case("eth3d_prior_pair/madpose_view1", "167 points of SfM, metric prior", given, prior="prior1_da_metric.npy"),
+)
+
+
+def held_out(home: Home, arguments: Sequence[str]) -> tuple[Sequence[str], Depth]:
+    """The arguments with a map that lacks a tenth of its blocks, and these on the image's grid."""
+    before = dict(zip(arguments[::2], arguments[1::2], strict=False))
+    sparse = read_depth(before["--sparse"], before["--unit"]).values
+    side = max(sparse.shape[1] // BLOCKS, 1)
+    rows, columns = (np.arange(length) // side for length in sparse.shape)
+    chosen = np.random.default_rng(0).random((rows[-1] + 1, columns[-1] + 1)) < HELD_OUT
+    hidden = chosen[np.ix_(rows, columns)]
+    path = home.work / "kept.npy"
+    write_depth(path, np.where(hidden, np.nan, sparse))
+    left = np.where(hidden, sparse, np.nan)
+    small = ("--scatter-sparse",) if sparse.shape != home.shape() else ()
+    reference = scatter_nearest(left, home.shape())[0] if small else left
+    return ("--sparse", str(path), "--unit", "m", *small), reference
+
+
+def run(case: Case, home: Home, model: Path) -> tuple[dict[str, float], float, bool]:
+    """AbsRel by variant, that of the measurements themselves, and whether there was a reference."""
+    arguments = case.command(home)
+    entry = home.about["reference"] if home.about["sparse"] else None  # nothing can be its own reference
+    if entry is None:
+        arguments, reference = held_out(home, arguments)
+    else:
+        reference = home.depth(entry)
+    mask = np.isfinite(reference)
+    if case.region is not None:
+        (file,) = (region["file"] for region in home.about["regions"] if region["name"] == case.region)
+        mask &= np.asarray(Image.open(home.folder / file).convert("L")) > 0
+    before = dict(zip(arguments[::2], arguments[1::2], strict=False))
+    sparse = read_depth(before["--sparse"], before["--unit"]).values
+    if sparse.shape != reference.shape:
+        sparse = scatter_nearest(sparse, home.shape())[0]
+    own = np.nan if "--confidence" in before else depth_scores(sparse, reference, mask).absrel
+    prior = f"onnx:{model}" if case.prior is None else str(home.folder / case.prior)
+    found = {}
+    for name, options in VARIANTS.items():
+        output = home.work / name.replace(", ", "-").replace(" ", "-")
+        chosen = "none" if "no network" in name else prior
+        cache = ("--cache", str(home.work.parent / "cache")) if chosen.startswith("onnx:") else ()
+        files = (str(home.image), *arguments, "--prior", chosen, *cache, "-o", str(output), "--form", "npy", "--quiet")
+        leadline("complete", *files, *options)
+        depth = np.load(output / f"{home.image.stem}_depth.npy")
+        found[name] = depth_scores(depth, reference, mask).absrel
+    return found, own, entry is not None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("-o", "--output", type=Path, help="folder that keeps the pictures")
+    parser.add_argument("--only", default="", help="cases whose scene or words have this text")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        output = chosen.output or Path(temporary)
+        sys.stdout.write("| scene | measurements | scored on | their own | " + " | ".join(VARIANTS) + " |\n")
+        sys.stdout.write("|---|---|---|---|" + "---|" * len(VARIANTS) + "\n")
+        for number, case in enumerate(CASES):
+            if chosen.only not in f"{case.scene} {case.words}":
+                continue
+            folder = chosen.data / case.scene
+            work = output / f"{number:02d}-{case.scene.replace('/', '-')}"
+            work.mkdir(parents=True, exist_ok=True)
+            about = json.loads((folder / "scene.json").read_text(encoding="utf-8"))
+            found, own, reference = run(case, Home(folder, about, work), chosen.model)
+            scored = "reference" if reference else "left-out blocks"
+            numbers = [f"{100 * value:.2f}" for value in found.values()]
+            first = [case.scene, case.words, scored, "–" if np.isnan(own) else f"{100 * own:.2f}"]
+            sys.stdout.write("| " + " | ".join([*first, *numbers]) + " |\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The pictures of sensors.md and from-sensor.md: sensors in the rendered room, each through the command line.
+
+    python docs/make_pictures.py [FOLDER]
+
+Nothing is downloaded, and the same pictures come out each time. FOLDER is docs/images by default.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from PIL import Image
+
+from leadline.apps.cli import group
+from leadline.bench.metrics import relative_error
+from leadline.core.types import Camera, FloatArray, Scene
+from leadline.datasets import rendered
+from leadline.report.colour import colourise, dots, limits
+from leadline.report.panel import Bar, Tile, panel
+from leadline.sensors.depth_files import read_depth, write_depth
+from leadline.sensors.grids import scatter_nearest
+
+WIDTH, HEIGHT = 640, 480
+BESIDE, ABOVE = 0.35, 0.25  # metres from the camera to the LiDAR
+BEAMS, STEPS = 64, 700
+FORWARD = np.array([[0.0, -1, 0], [0, 0, -1], [1, 0, 0]])  # a LiDAR's axes to a camera's
+ZONE = 10  # pixels of the picture across one of the phone's
+LARGEST = 150_000  # bytes of a picture
+ERROR = 0.06  # relative error at the dark end
+
+
+def leadline(line: str) -> None:
+    group.main(line.split(), prog_name="leadline", standalone_mode=False)
+
+
+def sweep() -> FloatArray:
+    """Points of a LiDAR above and to the right of the camera, in its own axes, with a wider view than the camera's."""
+    yaw, pitch = rendered._YAW, rendered._PITCH
+    right = np.array([math.cos(yaw), 0, -math.sin(yaw)])
+    up = np.array([-math.sin(yaw) * math.sin(pitch), math.cos(pitch), -math.cos(yaw) * math.sin(pitch)])
+    place = np.array(rendered._EYE) + BESIDE * right + ABOVE * up
+    with mock.patch.multiple(rendered, _EYE=tuple(place), _FOCAL=0.6):
+        seen = rendered.render(STEPS, BEAMS * 7)
+    assert isinstance(seen.camera, Camera)
+    assert seen.reference is not None
+    points = seen.camera.points(seen.reference)[::7].reshape(-1, 3)
+    transform = np.eye(4)
+    transform[:3, :3], transform[:3, 3] = FORWARD, (BESIDE, -ABOVE, 0)
+    Path("T.json").write_text(json.dumps(transform.tolist()), encoding="utf-8")
+    turned: FloatArray = points @ FORWARD  # back into the LiDAR's axes: the inverse is the transpose
+    return turned
+
+
+def error_tile(path: str, reference: FloatArray, title: str) -> Tile:
+    error = relative_error(np.load(path), reference)
+    caption = f"AbsRel {100 * float(np.nanmean(error)):.2f} %"
+    picture = colourise(error, low=0, high=ERROR, scheme="error")
+    return Tile(picture, title, caption, Bar("error", "0", f"{ERROR:.0%}"))
+
+
+def lidar(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+    np.save("sweep.npy", sweep().astype(np.float32))
+    project = "project sweep.npy --camera cam.json --extrinsics T.json --image photo.png -o sparse.npy --quiet"
+    leadline(f"{project} --max-range 5.5")
+    found = {"sensor-points": Image.open("sparse_points.png").convert("RGB")}
+    rows: list[list[Tile]] = [[], []]
+    low, high = limits(reference)
+    for title in ("--no-see-through", "default", "--see-through-radius 40"):
+        leadline(f"{project} {'' if title == 'default' else title}")
+        complete("--sparse sparse.npy --unit m", "lidar")
+        sparse = np.load("sparse.npy")
+        errors = relative_error(sparse, reference)
+        off = float(np.mean(errors[np.isfinite(errors)] > 0.1))
+        caption = f"{int(np.isfinite(sparse).sum())} pixels, {off:.1%} off by more than 10 %"
+        rows[0].append(Tile(dots(sparse, scene.image, low=low, high=high), title, caption))
+        rows[1].append(error_tile("lidar/photo_depth.npy", reference, "completed: error"))
+    found["sensor-see-through"] = panel(rows, tile_width=360)
+    return found
+
+
+def complete(options: str, output: str) -> None:
+    leadline(f"complete photo.png {options} --prior prior.npy -o {output} --form npy --quiet --overwrite")
+
+
+def phone(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+    """A map of 64x48 whose pixels are means, and which knows where these lie on two surfaces."""
+    blocks = reference.reshape(HEIGHT // ZONE, ZONE, WIDTH // ZONE, ZONE).swapaxes(1, 2)
+    mean, spread = blocks.mean(axis=(2, 3)), np.ptp(blocks, axis=(2, 3)) / blocks.mean(axis=(2, 3))
+    levels = np.where(spread < 0.06, 2, np.where(spread < 0.2, 1, 0)).astype(np.uint8)
+    write_depth("tof.png", mean, "mm")
+    Image.fromarray(levels).save("levels.png")
+    low, high = limits(reference)
+    large = np.kron(mean, np.ones((ZONE, ZONE)))
+    grey = np.repeat(np.kron(levels, np.ones((ZONE, ZONE)))[..., None] * 110 + 20, 3, axis=-1).astype(np.uint8)
+    placed = scatter_nearest(mean, reference.shape)[0]
+    first = [
+        Tile(colourise(large, low=low, high=high), "a phone's map, 64x48", "means over 10x10 pixels"),
+        Tile(grey, "its confidence", "black 0, grey 1, bright 2"),
+        Tile(dots(placed, scene.image, low=low, high=high), "--scatter-sparse", "each at its zone's centre"),
+    ]
+    second = []
+    common = "--sparse tof.png --unit mm --scatter-sparse"
+    for level in (0, 1, 2):
+        complete(f"{common} --confidence levels.png --min-confidence {level}", "phone")
+        title = f"--min-confidence {level}{': all' if not level else ''}"
+        second.append(error_tile("phone/photo_depth.npy", reference, title))
+    return {"sensor-confidence": panel([first, second], tile_width=360)}
+
+
+def stereo(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+    """An active stereo camera: noise that grows with the square of the distance, and holes."""
+    random = np.random.default_rng(0)
+    noisy = reference + random.normal(0, 1, reference.shape) * 0.006 * reference**2
+    rows, columns = np.indices(reference.shape)
+    hole = (np.hypot((rows - 230) / 90, (columns - 360) / 130) < 1) | (columns < 40)
+    noisy[hole] = np.nan
+    write_depth("depth.png", noisy, "mm")
+    measured = read_depth("depth.png", "mm").values
+    error = relative_error(measured, reference)
+    tiles = [
+        Tile(
+            colourise(error, low=0, high=ERROR, scheme="error"),
+            "measured: error",
+            f"AbsRel {100 * float(np.nanmean(error)):.2f} %, and holes",
+            Bar("error", "0", f"{ERROR:.0%}"),
+        )
+    ]
+    for title, flags in {"completed": "", "--noise 0,0,0.006": "--noise 0,0,0.006"}.items():
+        complete(f"--sparse depth.png --unit mm {flags}", "stereo")
+        tiles.append(error_tile("stereo/photo_depth.npy", reference, title))
+    return {"sensor-noise": panel([tiles], tile_width=360)}
+
+
+def save(picture: Image.Image, path: Path) -> None:
+    for quality in (88, 80, 70, 60):
+        picture.save(path, "JPEG", quality=quality, optimize=True)
+        if path.stat().st_size <= LARGEST:
+            return
+    raise ValueError(f"{path} has {path.stat().st_size} bytes")
+
+
+def main(arguments: Sequence[str]) -> None:
+    folder = Path(arguments[0] if arguments else Path(__file__).parent / "images").resolve()
+    scene = rendered.render(WIDTH, HEIGHT)
+    assert scene.reference is not None
+    assert isinstance(scene.camera, Camera)
+    start = Path.cwd()
+    with tempfile.TemporaryDirectory() as temporary:
+        os.chdir(temporary)
+        try:
+            Image.fromarray(scene.image).save("photo.png")
+            np.save("prior.npy", rendered.network_like_prior(scene.reference))
+            names = ("width", "height", "fx", "fy", "cx", "cy")
+            content = {name: getattr(scene.camera, name) for name in names}
+            Path("cam.json").write_text(json.dumps(content), encoding="utf-8")
+            for make in (lidar, phone, stereo):
+                for name, picture in make(scene, scene.reference).items():
+                    save(picture, folder / f"{name}.jpg")
+                    sys.stdout.write(f"wrote {folder / name}.jpg\n")
+        finally:
+            os.chdir(start)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
