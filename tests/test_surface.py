@@ -51,6 +51,8 @@ PUBLIC = [
     "ReconstructionOptions",
     "Response",
     "Scene",
+    "Stream",
+    "StreamResult",
     "__version__",
     "complete",
 ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from leadline.core.pipeline import Completion, complete
     from leadline.core.reconstruction import Reconstruction
     from leadline.core.response import Response
+    from leadline.core.stream import Stream, StreamResult
     from leadline.core.types import (
         Camera,
         CompletionOptions,
@@ -44,6 +45,8 @@ _HOME = {
     "ReconstructionOptions": "types",
     "Response": "response",
     "Scene": "types",
+    "Stream": "stream",
+    "StreamResult": "stream",
     "complete": "pipeline",
 }
 
@@ -61,6 +64,8 @@ __all__ = [
     "ReconstructionOptions",
     "Response",
     "Scene",
+    "Stream",
+    "StreamResult",
     "__version__",
     "complete",
 ]

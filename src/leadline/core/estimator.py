@@ -75,6 +75,9 @@ class Fit:
     history : tuple of float
         Root mean loss after each accepted step of the last descent: for least squares in metres the RMSE in metres,
         otherwise in standard deviations.
+    information : (3, 3) float64 or None
+        Inverse covariance of (exponent, log a, b) of ``response.centred``: what `covariance` comes from, in
+        coordinates that do not cancel.
     """
 
     response: Response
@@ -86,6 +89,7 @@ class Fit:
     effective: float
     descents: tuple[Descent, ...] = ()
     history: tuple[float, ...] = ()
+    information: NDArray[np.float64] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -109,6 +113,7 @@ def fit_response(
     *,
     sigma: NDArray[Any] | None = None,
     groups: NDArray[np.intp] | None = None,
+    near: Response | None = None,
 ) -> Fit:
     """The response whose calibrated prior is nearest to the measurements: in metres, unless the options say otherwise.
 
@@ -128,6 +133,10 @@ def fit_response(
     groups : (n,) array of int, optional
         Pairs with the same number, from 0 on, may share their errors, e.g. those of one part of the image. It matters
         for `Fit.effective`, and through it where the exponent is shrunk. Default: errors are independent.
+
+    near : Response, optional
+        That of nearly the same pairs, such as those of the frame before: the descent starts from it and nowhere else.
+        It is taken about the pairs' own means, so that neither may have changed its unit. Default: `options.starts`.
 
     Raises
     ------
@@ -173,8 +182,9 @@ def fit_response(
     squared = options.loss == "squared"
     if np.ptp(x) < SPREAD or np.ptp(y) < SPREAD:
         return _scale_only(problem, FitStatus.SCALE_ONLY, centre, scale, squared)
+    warm = [] if near is None else _beside(near, problem)
     # Log depth maps any prior, so that it can begin where no coordinate asked for can.
-    starts = _starts(x, y, options.starts, domain, squared) or _starts(x, y, (0.0,), domain, squared)
+    starts = warm or _starts(x, y, options.starts, domain, squared) or _starts(x, y, (0.0,), domain, squared)
     if not starts:
         return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale, squared)
     if _distinct_pairs(x, y) < 3:
@@ -183,7 +193,7 @@ def fit_response(
             return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale, squared)
         return _finish(problem, theta, FitStatus.FIXED_COORDINATE, centre, scale)
     if options.least_squares and sigma is None:
-        return _descend_all(problem, starts, options, centre, scale)
+        return _descend_all(problem, starts, options, centre, scale, bool(warm))
     reweighted = Reweighted.of(problem, y, None if sigma is None else sigma / scale, options)
     end = robust_descent(reweighted, starts, options, groups, scale)
     return _finish_robust(problem, end, centre, scale)
@@ -217,14 +227,26 @@ def _starts(
     return fixed_coordinates(x, y, exponents, domain, absolute=not squared)
 
 
+def _beside(near: Response, problem: Problem) -> list[tuple[float, Theta]]:
+    """The one start beside a known response, or none if that cannot map the whole prior."""
+    _, gain, offset = near.centred  # type: ignore[misc]
+    theta = np.array([near.exponent, math.log(gain), offset])
+    return [] if problem.parameters(theta) is None else [(near.exponent, theta)]
+
+
 def _descend_all(
-    problem: Problem, starts: list[tuple[float, Theta]], options: FitOptions, centre: float, scale: float
+    problem: Problem,
+    starts: list[tuple[float, Theta]],
+    options: FitOptions,
+    centre: float,
+    scale: float,
+    warm: bool,
 ) -> Fit:
     coarse = problem.subset()
     tolerance = max(START_TOLERANCE, options.tolerance)
     descents: list[Descent] = []
     ends: list[tuple[float, Theta]] = []
-    for start, theta in starts:
+    for start, theta in [] if warm else starts:  # a warm one is near enough to go on with all pairs at once
         theta, costs, iterations, stopped = levenberg_marquardt(coarse, theta, options.max_iterations, tolerance)
         rmse = scale * math.sqrt(costs[-1] / coarse.x.size)
         descents.append(Descent(start, float(theta[0]), rmse, iterations, stopped))
@@ -272,11 +294,13 @@ def _finish(
     count = problem.x.size
     exponent, log_gain, offset = map(float, theta)
     response = Response.about(centre, exponent, math.exp(log_gain), offset, scale)
-    covariance = np.full((3, 3), np.nan)
+    covariance, information = np.full((3, 3), np.nan), None
     if status in (FitStatus.CONVERGED, FitStatus.ITERATION_LIMIT) and count > 3:
-        covariance = _paper_covariance(matrix, cost / (count - 3), response)
+        variance = cost / (count - 3)
+        covariance = _paper_covariance(matrix, variance, response)
+        information = matrix / variance if variance > 0 and np.isfinite(matrix).all() and variance < math.inf else None
     rmse = scale * math.sqrt(cost / count)
-    return Fit(response, status, rmse, covariance, count, np.ones(count), float(count), descents, history)
+    return Fit(response, status, rmse, covariance, count, np.ones(count), float(count), descents, history, information)
 
 
 def _finish_robust(problem: Problem, end: RobustEnd, centre: float, scale: float) -> Fit:
@@ -297,6 +321,7 @@ def _finish_robust(problem: Problem, end: RobustEnd, centre: float, scale: float
         end.effective,
         end.descents,
         tuple(math.sqrt(cost / count) for cost in end.costs),
+        end.information,
     )
 
 

@@ -12,8 +12,9 @@ from leadline.core.calibration import SMALLEST, VALID_BITS, calibrate, contiguou
 from leadline.core.estimator import Fit, FitStatus, fit_response
 from leadline.core.jit import one_caller
 from leadline.core.noise import Noise, precision, sigma_at
-from leadline.core.reconstruction import Reconstruction, reconstruct
+from leadline.core.reconstruction import Kept, Reconstruction, reconstruct
 from leadline.core.rejection import Rejected, contradictions
+from leadline.core.response import Response
 from leadline.core.solver import SolveStatus
 from leadline.core.types import (
     BoolArray,
@@ -144,22 +145,8 @@ def complete(
     True
     """
     options = options or CompletionOptions()
-    given = _given(prior, sparse, valid, noise, options)
-    pairs, measurements, unpaired = given.pairs, given.measurements, given.unpaired
-    fit, calibrated, depth, reconstruction = pairs.complete(options)
-    deviation = None
-    if uncertainty:
-        relative = log_deviation(
-            lambda out: pairs.only(~out).complete(options)[2], depth, pairs.where, pairs.measured, pairs.log_sigma
-        )
-        deviation = (relative * depth).astype(np.float32)
-    depth.flat[unpaired] = measurements.flat[unpaired]
-    result = Completion(
-        depth, calibrated, fit, reconstruction, options, unpaired.size, given.invalid, given.rejected, deviation
-    )
-    if options.strict and not (fit.status is FitStatus.CONVERGED and reconstruction.converged):
-        raise NotConverged(f"strict: fit {fit.status}; solve {reconstruction.status}.")
-    return result
+    given = gather(prior, sparse, valid, noise, options)
+    return given.completion(options, uncertainty, *given.pairs.complete(options))
 
 
 def respond(
@@ -167,11 +154,11 @@ def respond(
 ) -> tuple[Fit, NDArray[np.float32]]:
     """The response stage alone: the fit, and the calibrated prior t, (H, W) in metres; see `complete`."""
     options = options or CompletionOptions()
-    return _given(prior, sparse, None, None, options).pairs.respond(options.fit)
+    return gather(prior, sparse, None, None, options).pairs.respond(options.fit)
 
 
 @dataclass(frozen=True, eq=False)
-class _Pairs:
+class Pairs:
     """A prior with its valid range, and the measurements (flat indices, metres, sigma in metres) that meet it."""
 
     prior: FloatArray
@@ -184,14 +171,18 @@ class _Pairs:
     def log_sigma(self) -> NDArray[np.float64] | None:
         return None if self.sigma is None else self.sigma / self.measured
 
-    def only(self, keep: BoolArray) -> _Pairs:
+    def only(self, keep: BoolArray) -> Pairs:
         sigma = None if self.sigma is None else self.sigma[keep]
         return replace(self, where=self.where[keep], measured=self.measured[keep], sigma=sigma)
 
-    def fit(self, options: FitOptions) -> Fit:
-        groups = None if options.least_squares else _tiles(self.where, self.prior.shape)
+    def fit(self, options: FitOptions, near: Response | None = None) -> Fit:
+        groups = None if options.least_squares else self.tiles()
         ends = self.ends if self.where.size else None
-        return fit_response(self.prior.flat[self.where], self.measured, ends, options, sigma=self.sigma, groups=groups)
+        h = self.prior.flat[self.where]
+        return fit_response(h, self.measured, ends, options, sigma=self.sigma, groups=groups, near=near)
+
+    def tiles(self) -> NDArray[np.intp]:
+        return _tiles(self.where, self.prior.shape)
 
     def contradictions(self) -> tuple[BoolArray, Rejected]:
         """Which measurements to keep, judged by a fit that wrong ones do not draw to themselves."""
@@ -202,15 +193,24 @@ class _Pairs:
     def respond(self, options: FitOptions) -> tuple[Fit, NDArray[np.float32]]:
         """The fit, and the calibrated prior: NaN everywhere without a measurement."""
         fit = self.fit(options)
+        return fit, self.calibrated(fit)
+
+    def calibrated(self, fit: Fit) -> NDArray[np.float32]:
         calibrated = np.full(self.prior.shape, np.nan, np.float32)
         if fit.status is not FitStatus.NO_MEASUREMENTS:
             with one_caller():
                 calibrate(self.prior, calibrated, *fit.response.plan(self.ends))
-        return fit, calibrated
+        return calibrated
 
     def complete(self, options: CompletionOptions) -> tuple[Fit, NDArray[np.float32], FloatArray, Reconstruction]:
         """The fit, the calibrated prior, and the depth with the way it was found."""
-        fit, calibrated = self.respond(options.fit)
+        return self.spread(self.fit(options.fit), options)
+
+    def spread(
+        self, fit: Fit, options: CompletionOptions, kept: Kept | None = None
+    ) -> tuple[Fit, NDArray[np.float32], FloatArray, Reconstruction]:
+        """The same for a given fit, with what is kept of the image before."""
+        calibrated = self.calibrated(fit)
         if fit.status is FitStatus.NO_MEASUREMENTS:
             nothing = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
             return fit, calibrated, calibrated.astype(self.measured.dtype), nothing
@@ -221,28 +221,56 @@ class _Pairs:
                 screening = options.reconstruction.weight_data / options.reconstruction.weight_gradient
                 weights = precision(residuals, self.log_sigma, self.where, self.prior.shape, screening)
                 soft = {"precision": weights, "exact": np.isinf(weights)}
-            depth, reconstruction = reconstruct(calibrated, self.where, self.measured, options.reconstruction, **soft)
+            depth, reconstruction = reconstruct(
+                calibrated, self.where, self.measured, options.reconstruction, kept=kept, **soft
+            )
         return fit, calibrated, depth, reconstruction
 
 
 @dataclass(frozen=True, eq=False)
-class _Given:
+class Given:
     """What `complete` was given, brought together: the pairs, and what could not be paired."""
 
-    pairs: _Pairs
+    pairs: Pairs
     measurements: FloatArray
     unpaired: NDArray[np.intp]  # flat indices of measurements without a prior
     invalid: int  # pixels without a prior
     rejected: Rejected | None
 
+    def completion(
+        self,
+        options: CompletionOptions,
+        uncertainty: bool,
+        fit: Fit,
+        calibrated: NDArray[np.float32],
+        depth: FloatArray,
+        reconstruction: Reconstruction,
+    ) -> Completion:
+        """What `complete` returns, from what the pairs gave."""
+        pairs, unpaired = self.pairs, self.unpaired
+        deviation = None
+        if uncertainty:
+            relative = log_deviation(
+                lambda out: pairs.only(~out).complete(options)[2], depth, pairs.where, pairs.measured, pairs.log_sigma
+            )
+            deviation = (relative * depth).astype(np.float32)
+        depth.flat[unpaired] = self.measurements.flat[unpaired]
+        result = Completion(
+            depth, calibrated, fit, reconstruction, options, unpaired.size, self.invalid, self.rejected, deviation
+        )
+        if options.strict and not (fit.status is FitStatus.CONVERGED and reconstruction.converged):
+            raise NotConverged(f"strict: fit {fit.status}; solve {reconstruction.status}.")
+        return result
 
-def _given(
+
+def gather(
     prior: ArrayLike | Prior,
     sparse: ArrayLike,
     valid: ArrayLike | None,
     noise: Noise | float | ArrayLike | None,
     options: CompletionOptions,
-) -> _Given:
+) -> Given:
+    """Check what is given and bring it together; see `complete`."""
     prior = prior if isinstance(prior, Prior) else Prior(prior)  # type: ignore[arg-type]
     measurements = as_map(sparse, "sparse")
     if measurements.shape != prior.shape:
@@ -256,12 +284,12 @@ def _given(
     where, measured, unpaired = _pairs(h, measurements, mask)
     lowest, highest, invalid = _valid_range(h)
     sigma = None if noise is None else sigma_at(noise, measured, where, prior.shape)
-    pairs = _Pairs(h, (lowest, highest), where, measured, sigma)
+    pairs = Pairs(h, (lowest, highest), where, measured, sigma)
     rejected = None
     if options.reject:
         keep, rejected = pairs.contradictions()
         pairs = pairs.only(keep)
-    return _Given(pairs, measurements, unpaired, invalid, rejected)
+    return Given(pairs, measurements, unpaired, invalid, rejected)
 
 
 def _masked(depth: FloatArray, mask: BoolArray | None) -> FloatArray:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from leadline.core import kernels
 from leadline.core.adaptive import Adapted, adapt
-from leadline.core.solver import SolveStatus
+from leadline.core.solver import Solution, SolveStatus
 from leadline.core.system import System
 from leadline.core.types import BoolArray, FloatArray, ReconstructionOptions
 
@@ -52,6 +52,52 @@ class Reconstruction:
         }
 
 
+class Kept:
+    """What the next image of a sequence can use again: the system where nothing in it has changed, and the last field.
+
+    Not to be shared between threads, as a `System` is not.
+    """
+
+    def __init__(self) -> None:
+        self.reused = False  # whether the last system was that of the image before
+        self._system: System | None = None
+        self._made_of: tuple[Any, ...] = ()
+        self._field: NDArray[np.float64] | None = None
+
+    def system(
+        self,
+        valid: BoolArray,
+        where: NDArray[np.intp],
+        options: ReconstructionOptions,
+        edges: tuple[ArrayLike, ArrayLike] | None,
+        precision: ArrayLike | None,
+    ) -> System:
+        """The last one if it is made of the same; a new one otherwise."""
+        made_of = (valid, where, options, *(edges or (None, None)), precision)
+        self.reused = self._system is not None and all(map(_same, made_of, self._made_of))
+        if self._system is None or not self.reused:
+            self._system = System(valid, where, options, edges=edges, precision=precision)
+            self._made_of = made_of
+        return self._system
+
+    def start(self, shape: tuple[int, int], where: NDArray[np.intp], targets: FloatArray) -> NDArray[np.float64] | None:
+        """The last field, unless zeros are nearer to what is now measured: after a cut it is another picture's."""
+        if self._field is None or self._field.shape != shape:
+            return None
+        row, column = np.divmod(where, shape[1])
+        gap = targets - self._field[row, column]
+        return self._field if float((gap * gap).sum()) < float((targets * targets).sum()) else None
+
+    def keep(self, solution: Solution) -> None:
+        self._field = None if solution.status is SolveStatus.BROKE_DOWN else solution.interior
+
+
+def _same(new: Any, old: Any) -> bool:
+    if isinstance(new, np.ndarray) and isinstance(old, np.ndarray):
+        return np.array_equal(new, old)
+    return type(new) is type(old) and bool(new == old)
+
+
 def reconstruct(
     calibrated: NDArray[np.float32],
     where: NDArray[np.intp],
@@ -62,6 +108,7 @@ def reconstruct(
     precision: ArrayLike | None = None,
     targets: FloatArray | None = None,
     exact: BoolArray | None = None,
+    kept: Kept | None = None,
 ) -> tuple[FloatArray, Reconstruction]:
     """Depth that equals `measured` at the pixels `where` and follows the gradients of log t elsewhere.
 
@@ -82,6 +129,8 @@ def reconstruct(
         Log residual that the field is drawn to at each measurement. Default: that of the measured depth.
     exact : (n,) bool, optional
         False where the result is to have the field's own depth and not the measured one. Default: nowhere.
+    kept : Kept, optional
+        What is left of the image before, and will be of this one. Default: every image stands alone.
     """
     height, width = calibrated.shape
     adapted = None
@@ -90,10 +139,12 @@ def reconstruct(
         edges, targets = adapted.edges, adapted.targets
         precision = adapted.precision if precision is None else np.minimum(precision, adapted.precision)
         options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
-    system = System(np.isfinite(calibrated), where, options, edges=edges, precision=precision)
+    kept = kept or Kept()
+    system = kept.system(np.isfinite(calibrated), where, options, edges, precision)
     if targets is None:
         targets = np.log(measured.astype(np.float64) / calibrated.flat[where].astype(np.float64))
-    solution = system.solve(targets)
+    solution = system.solve(targets, start=kept.start((height, width), where, targets))
+    kept.keep(solution)
     depth = np.empty((height, width), measured.dtype)
     kernels.restore(calibrated, solution.field, depth)
     depth.flat[where if exact is None else where[exact]] = measured if exact is None else measured[exact]

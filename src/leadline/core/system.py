@@ -92,6 +92,8 @@ class System:
         self._share = np.ones(where.size)
         np.divide(self._soft, self.operator.diagonal(*self._where), out=self._share, where=~hard)
         self._levels: Hierarchy | Plate | None = None
+        self._cycle: VCycle | None = None
+        self._scratch: NDArray[np.float32] | None = None
 
     def solve(self, values: FloatArray, *, start: FloatArray | None = None) -> Solution:
         """The field that minimises the energy for these measured residuals.
@@ -112,7 +114,9 @@ class System:
             pull = np.zeros(operator.code.shape)
             pull[self._where] = self._soft * values
             field[self._where] *= self._share
-        size = operator.residual(field, pull, np.zeros(field.shape, np.float32))
+        if self._scratch is None:
+            self._scratch = np.zeros(field.shape, np.float32)
+        size = operator.residual(field, pull, self._scratch)
         if size == 0.0:
             return Solution(field, SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
         if not (np.isfinite(size) and operator.representable):
@@ -126,7 +130,7 @@ class System:
         return System(self._valid, self._points, self.options, edges=self._edges, precision=precision)
 
     def _preconditioner(self) -> Preconditioner:
-        """Of the levels, made once; itself anew, since it may become more cautious in the course of a solve."""
+        """Of the levels, made once; that of the general system anew, since it may become more cautious in a solve."""
         operator = self.operator
         if self.options.solver == "jacobi":
             return Jacobi(operator)
@@ -134,7 +138,10 @@ class System:
             self._levels = self._levels or build(operator.code, operator.data)
         else:
             self._levels = self._levels or build_plate(operator.code, operator.edges, operator.mass, operator.laplacian)
-        return PlateCycle(self._levels) if isinstance(self._levels, Plate) else VCycle(self._levels)
+        if isinstance(self._levels, Plate):
+            return PlateCycle(self._levels)
+        self._cycle = self._cycle or VCycle(self._levels)
+        return self._cycle
 
 
 def _checked(precision: ArrayLike, count: int) -> NDArray[np.float64]:
