@@ -106,15 +106,18 @@ def test_what_is_chosen_is_what_is_said(rng, averaged):
 def test_edge_weights(rng):
     t, where, measured = scene(rng)
     found = adapt(t, where, measured)
-    log = np.log(t.astype(np.float64))
-    steps = [abs(np.diff(log, axis=axis)) for axis in (1, 0)]
-    mean = np.nanmean(np.concatenate([step.ravel() for step in steps]))
-    assert found.contrast == pytest.approx(mean, rel=1e-2)  # relative differences stand for those of the logarithms
-    for step, weight in zip(steps, found.edges, strict=True):
+    log = np.pad(np.log(t.astype(np.float64)), 1, mode="edge")
+    centre, height, width = log[1:-1, 1:-1], *t.shape
+    sides = [log[1 + i : 1 + i + height, 1 + j : 1 + j + width] for i, j in ((0, 1), (0, -1), (1, 0), (-1, 0))]
+    steps = np.nan_to_num(np.array([side - centre for side in sides]))
+    squares = (steps**2).sum(axis=0) / 2
+    # Relative differences stand for those of the logarithms.
+    assert found.contrast == pytest.approx(np.sqrt(squares[np.isfinite(t)]).mean(), rel=1e-2)
+    pairs = squares[:, :-1] + squares[:, 1:], squares[:-1] + squares[1:]
+    for pair, weight in zip(pairs, found.edges, strict=True):
         assert weight.dtype == np.float32
-        np.testing.assert_array_equal(weight[np.isnan(step)], 1.0)
-        known = step < 0.1  # where the two agree to 1e-3
-        np.testing.assert_allclose(weight[known], 1 / (1 + (step[known] / found.contrast) ** 2), rtol=4e-3)
+        known = pair < 0.01  # where the two agree to 1e-3
+        np.testing.assert_allclose(weight[known], 1 / (1 + pair[known] / 2 / found.contrast**2), rtol=6e-3)
 
 
 def test_edge_weights_have_a_floor():
@@ -122,8 +125,9 @@ def test_edge_weights_have_a_floor():
     t[:, 40:] = 9.0  # the only contrast there is, so that it is some hundred times the mean
     across, down = adapt(t, np.array([0]), np.array([2.0])).edges
     np.testing.assert_array_equal(across[:, 39], np.float32(FAINTEST))
-    assert (np.delete(across, 39, axis=1) == 1).all()
-    assert (down == 1).all()
+    assert (np.delete(across, [38, 39, 40], axis=1) == 1).all()
+    assert (np.delete(down, [39, 40], axis=1) == 1).all()
+    assert (down[:, 39:41] < 0.01).all()  # whichever way an edge runs, it loosens all ties of its pixels
 
 
 def test_an_averaging_sensor_is_told_from_one_of_points():
@@ -166,7 +170,7 @@ def test_residuals_without_a_trend_draw_little(rng):
     where = np.flatnonzero((np.indices(t.shape) % 8 == 4).all(axis=0))
     noise = 0.02 * rng.standard_normal(where.size)
     assert adapt(t, where, 3.0 * np.exp(noise)).precision.max() < 0.1 * PULL
-    assert np.median(adapt(t, where, 3.0 * np.exp(0.2 + noise)).precision) > 0.9 * PULL
+    assert np.median(adapt(t, where, 3.0 * np.exp(0.4 + noise)).precision) > 0.9 * PULL
 
 
 def test_the_unit_of_depth_cancels(rng):
@@ -180,9 +184,9 @@ def test_the_unit_of_depth_cancels(rng):
 
 def test_resolution_cancels():
     """Twice the pixels and the same measurements: the plate bends over the same share of the image."""
-    row, column = np.indices((96, 128))
-    t = (2 + 0.01 * row + np.sin(column / 9)).astype(np.float32)
-    fine = np.repeat(np.repeat(t, 2, axis=0), 2, axis=1)
+    row, column = np.indices((192, 256)) / 2
+    fine = (2 + 0.01 * row + np.sin(column / 9)).astype(np.float32)
+    t = np.ascontiguousarray(fine[::2, ::2])
     sparse = np.zeros(t.shape, bool)
     sparse[4::8, 4::8] = True
     coarse_where = np.flatnonzero(sparse)

@@ -13,6 +13,7 @@ from cli_frames import leadline, prepare
 from leadline.bench.observations import CASES, observe
 from leadline.core import pipeline, uncertainty
 from leadline.core.pipeline import complete
+from leadline.core.types import CompletionOptions
 from leadline.core.uncertainty import FEWEST, LARGEST, log_deviation
 from leadline.datasets.rendered import network_like_prior, render
 from leadline.datasets.scenes import SceneFolders
@@ -54,6 +55,10 @@ def sparsification(error, key):
     return float(np.mean(curve(np.argsort(-key, kind="stable")) - curve(np.argsort(-error, kind="stable"))))
 
 
+def relief(depth):
+    return uncertainty._relief(depth, np.arange(depth.size)).reshape(depth.shape)
+
+
 def distances(where, shape):
     """By brute force."""
     rows, columns = np.divmod(where, shape[1])
@@ -61,15 +66,15 @@ def distances(where, shape):
     return np.sqrt(((i[..., None] - rows) ** 2 + (j[..., None] - columns) ** 2).min(axis=-1))
 
 
-def coverage(reference, prior):
+def coverage(reference, prior, options=None):
     """Shares within one and two sigma, and how well sigma and the distance sort the errors; mean over the cases."""
     found = []
     for case in CASES:
         observed = observe(reference, case)
-        result = complete(prior, observed.sparse, uncertainty=True)
+        result = complete(prior, observed.sparse, uncertainty=True, options=options)
         scored = observed.scored & np.isfinite(result.depth)
         error, sigma = np.abs(result.depth - reference)[scored], result.sigma[scored]
-        distance = uncertainty._distance(np.flatnonzero(np.isfinite(observed.sparse)), reference.shape)[scored]
+        distance = uncertainty.distance_to(np.flatnonzero(np.isfinite(observed.sparse)), reference.shape)[scored]
         orders = sparsification(error, sigma), sparsification(error, distance)
         found.append(((error < sigma).mean(), (error < 1.96 * sigma).mean(), *orders))
     return np.mean(found, axis=0)
@@ -83,11 +88,14 @@ def test_held_out_pixels_lie_within_it_as_often_as_they_should(rooms):
 
 
 @pytest.mark.skipif(not NETWORK.is_file(), reason=f"needs the scenes and the network in {SHARED}, which are not there")
-def test_and_so_they_do_on_real_photographs():
+@pytest.mark.parametrize("preset", ["paper", "best"])
+def test_and_so_they_do_on_real_photographs(preset):
     pytest.importorskip("onnxruntime", reason="the network runs in onnxruntime")
     folders, network = SceneFolders(SHARED / "data"), OnnxPrior(NETWORK, threads=1)
     scenes = [folders.load(name) for name in SCENES]
-    one, two, ours, nearest = np.mean([coverage(s.reference, network(s.image)) for s in scenes], axis=0)
+    options = getattr(CompletionOptions, preset)()
+    found = [coverage(scene.reference, network(scene.image), options) for scene in scenes]
+    one, two, ours, nearest = np.mean(found, axis=0)
     assert REAL_ONE[0] < one < REAL_ONE[1]
     assert REAL_TWO[0] < two < REAL_TWO[1]
     assert ours < 0.6 * nearest
@@ -135,18 +143,44 @@ def test_it_grows_with_distance_and_unrest(rng):
     size = np.where(np.arange(120) < 60, 0.01, 0.03)[:, None] * np.ones(shape)
 
     def without(out):
-        distance = uncertainty._distance(where[~out], shape)
-        return np.exp(size * np.sqrt(distance / 6) * rng.standard_normal(shape))
+        distance = uncertainty.distance_to(where[~out], shape)
+        noise = np.kron(rng.standard_normal((20, 20)), np.ones((6, 6)))  # neighbours err alike: errors make no relief
+        return np.exp(size * np.sqrt(distance / 6) * noise)
 
     sigma = log_deviation(without, np.ones(shape), where, np.ones(where.size))
     free = np.setdiff1d(np.arange(sigma.size), where)
-    distance = uncertainty._distance(where, shape)
+    distance = uncertainty.distance_to(where, shape)
     expected = (size * np.sqrt(distance / 6)).flat[free]
     ratio = sigma.flat[free] / expected
     assert 0.7 < np.median(ratio) < 1.5
     calm, wild = np.median(sigma[10:50, :75]), np.median(sigma[70:110, :75])
     assert 2.0 < wild / calm < 4.0
     assert np.median(sigma[:, 110:]) > 1.5 * np.median(sigma[:, 81:86])
+
+
+def test_it_knows_that_errors_are_at_depth_edges(rng):
+    """A step down the middle, and errors ten times as large beside it."""
+    shape = (120, 120)
+    where = np.flatnonzero((np.indices(shape) % 6 == 3).all(axis=0))
+    depth = np.where(np.arange(120) < 58, 1.0, 2.0) * np.ones(shape)
+    beside = relief(depth) > 0.1
+    assert beside[:, 57:59].all()
+    assert beside.sum() == 2 * 120
+    steps = np.where(np.arange(120) % 6 < 4, 1.0, 2.0) * np.ones(shape)  # an edge at every measurement of every row
+    steps[:, 60:] = 1.0
+    size = np.where(relief(steps) > 0.1, 0.1, 0.01)
+    predicted = steps * np.exp(size * rng.standard_normal(shape))
+    relative = log_deviation(lambda out: predicted, steps, where, steps.flat[where])
+    edge, even = np.median(relative[:, 6:54][size[:, 6:54] > 0.05]), np.median(relative[:, 66:])
+    assert edge > 3 * even
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 4)])
+def test_relief_leaves_out_what_is_invalid(shape):
+    depth = np.full(shape, 2.0)
+    assert (relief(depth) == 0).all()
+    depth.flat[0] = np.nan
+    assert (relief(depth) == 0).all()
 
 
 @pytest.mark.parametrize("count", [0, 1, FEWEST - 1, FEWEST, 30])
@@ -176,7 +210,7 @@ def test_measurements_in_one_line_or_clump(line, rng):
 def test_distance_is_that_of_the_nearest(rng, shape):
     for count in (1, 2, 5):
         where = np.sort(rng.choice(shape[0] * shape[1], count, replace=False))
-        np.testing.assert_allclose(uncertainty._distance(where, shape), distances(where, shape), atol=1e-12)
+        np.testing.assert_allclose(uncertainty.distance_to(where, shape), distances(where, shape), atol=1e-12)
 
 
 def test_the_command_line_writes_it_and_takes_noise(tmp_path, monkeypatch):

@@ -62,7 +62,8 @@ class Kept:
         self.reused = False  # whether the last system was that of the image before
         self._system: System | None = None
         self._made_of: tuple[Any, ...] = ()
-        self._field: NDArray[np.float64] | None = None
+        self._field: NDArray[np.float64] | None = None  # padded, as `Solution.field`
+        self._spare: NDArray[np.float64] | None = None  # the one before, to be written over
 
     def system(
         self,
@@ -80,16 +81,24 @@ class Kept:
             self._made_of = made_of
         return self._system
 
-    def start(self, shape: tuple[int, int], where: NDArray[np.intp], targets: FloatArray) -> NDArray[np.float64] | None:
-        """The last field, unless zeros are nearer to what is now measured: after a cut it is another picture's."""
-        if self._field is None or self._field.shape != shape:
-            return None
-        row, column = np.divmod(where, shape[1])
-        gap = targets - self._field[row, column]
-        return self._field if float((gap * gap).sum()) < float((targets * targets).sum()) else None
+    def solve(self, system: System, where: NDArray[np.intp], targets: FloatArray) -> Solution:
+        """From the last field; the solution's own is to be read before the next but one is solved for.
 
-    def keep(self, solution: Solution) -> None:
-        self._field = None if solution.status is SolveStatus.BROKE_DOWN else solution.interior
+        Not if zeros are nearer to what is now measured: after a cut the last field is another picture's.
+        """
+        shape = system.operator.code.shape
+        if self._field is not None and self._field.shape != shape:
+            self._field = self._spare = None
+        start = None
+        if self._field is not None:
+            row, column = np.divmod(where, shape[1] - 2)
+            gap = targets - self._field[row + 1, column + 1]
+            if float((gap * gap).sum()) < float((targets * targets).sum()):
+                start = self._field[1:-1, 1:-1]
+        solution = system.solve(targets, start=start, out=self._spare)
+        self._spare = self._field
+        self._field = None if solution.status is SolveStatus.BROKE_DOWN else solution.field
+        return solution
 
 
 def _same(new: Any, old: Any) -> bool:
@@ -143,8 +152,7 @@ def reconstruct(
     system = kept.system(np.isfinite(calibrated), where, options, edges, precision)
     if targets is None:
         targets = np.log(measured.astype(np.float64) / calibrated.flat[where].astype(np.float64))
-    solution = system.solve(targets, start=kept.start((height, width), where, targets))
-    kept.keep(solution)
+    solution = kept.solve(system, where, targets)
     depth = np.empty((height, width), measured.dtype)
     kernels.restore(calibrated, solution.field, depth)
     depth.flat[where if exact is None else where[exact]] = measured if exact is None else measured[exact]

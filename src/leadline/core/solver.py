@@ -142,6 +142,8 @@ def conjugate_gradients(
     pull: NDArray[np.float64] | None,
     size: float,
     options: ReconstructionOptions,
+    work: tuple[NDArray[np.float32], NDArray[np.float32]],
+    at: float,
 ) -> Solution:
     """Solve for the free pixels of `field`, which is overwritten and returned.
 
@@ -152,12 +154,17 @@ def conjugate_gradients(
     pull : (H + 2, W + 2) float64, optional
         Right-hand side b at free pixels, beside what the fixed ones give.
     size : float
-        The residual that the tolerance is relative to.
+        The norm of the residual that the tolerance is relative to.
+    work : pair of (H + 2, W + 2) float32
+        The residual of `field`, and room for the directions, with zeros on the border. Both are overwritten.
+    at : float
+        The norm of that residual.
     """
     limit = options.max_iterations or DEFAULT_LIMIT[options.solver]
-    r, p = (np.zeros(field.shape, np.float32) for _ in range(2))
+    r, p = work
+    p.fill(0.0)
     q = precondition.scratch
-    history = [operator.residual(field, pull, r) / size]
+    history = [at / size]
     started_at = history[0]  # relative residual at the last (re)start
     status = SolveStatus.ITERATION_LIMIT
     squares = np.zeros(kernels.blocks(field.shape[0] - 2))

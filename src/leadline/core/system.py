@@ -93,9 +93,11 @@ class System:
         np.divide(self._soft, self.operator.diagonal(*self._where), out=self._share, where=~hard)
         self._levels: Hierarchy | Plate | None = None
         self._cycle: VCycle | None = None
-        self._scratch: NDArray[np.float32] | None = None
+        self._work: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
-    def solve(self, values: FloatArray, *, start: FloatArray | None = None) -> Solution:
+    def solve(
+        self, values: FloatArray, *, start: FloatArray | None = None, out: NDArray[np.float64] | None = None
+    ) -> Solution:
         """The field that minimises the energy for these measured residuals.
 
         Parameters
@@ -105,25 +107,31 @@ class System:
         start : (H, W) float, optional
             A field to start from, such as that of the frame before. The tolerance is relative to the same residual
             with or without it, so a good start saves iterations.
+        out : (H + 2, W + 2) float64, optional
+            An array to become the solution's `field`; not the one that `start` lies in. Default: a new one.
         """
         operator = self.operator
-        field = np.zeros(operator.code.shape)
+        field = np.empty(operator.code.shape) if out is None else out
+        field.fill(0.0)
         field[self._where] = values
         pull = None
         if operator.edges is not None:
             pull = np.zeros(operator.code.shape)
             pull[self._where] = self._soft * values
             field[self._where] *= self._share
-        if self._scratch is None:
-            self._scratch = np.zeros(field.shape, np.float32)
-        size = operator.residual(field, pull, self._scratch)
+        if self._work is None:
+            self._work = np.empty(field.shape, np.float32), np.empty(field.shape, np.float32)
+        r = self._work[0]
+        r.fill(0.0)
+        at = size = operator.residual(field, pull, r)
         if size == 0.0:
             return Solution(field, SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
         if not (np.isfinite(size) and operator.representable):
             return Solution(field, SolveStatus.BROKE_DOWN, 0, float("nan"), ())
         if start is not None:
             np.copyto(field[1:-1, 1:-1], start, where=operator.code[1:-1, 1:-1] >= kernels.FREE)
-        return conjugate_gradients(operator, self._preconditioner(), field, pull, size, self.options)
+            at = operator.residual(field, pull, r)
+        return conjugate_gradients(operator, self._preconditioner(), field, pull, size, self.options, self._work, at)
 
     def reweighted(self, precision: ArrayLike) -> System:
         """The same system with other precisions, as iterative reweighting needs it."""

@@ -7,17 +7,20 @@ see by how much they are missed. Neighbours err alike, so they are left out in b
 - two opposite quarters around the middle of the measurements, which says how it grows far from any, the response
   being fitted without them too.
 
-Every measurement left out gives an error e in log depth at a distance d from the nearest one that was left in, and in a
+Every measurement left out gives an error e in log depth at a distance d from the nearest one that was left in, in a
 surrounding whose errors are m on average (those of the first kind, weighted by a Gaussian over two spacings; the point
-itself and the part of the image left out with it do not count). From all of them comes, by least squares on log |e|,
+itself and the part of the image left out with it do not count), and at a relief c, the standard deviation of the
+completed log depth among the nine pixels there: at depth edges errors are largest. From all of them comes, by least
+squares on log |e|,
 
-    log sigma = b0 + b1 log(d / spacing) + b2 log m,
+    log sigma = b0 + b1 log(d / spacing) + b2 log m + b3 log(c + 0.003),
 
-slightly drawn to b1 = 1/2, the growth of a random walk, and b2 = 1, and then scaled so that the mean square of
-e / sigma is one. Far from all measurements it is the response that errs, and how much it depends on what was measured
-is seen there too: by how much the depth moves when the two quarters are left out, times d over the distance that is
-then the nearest, so that it counts where they were far away in any case. The two are added in the square. The whole
-cost is two more completions with half of the measurements each.
+slightly drawn to b1 = 1/2, the growth of a random walk, b2 = 1 and b3 = 0, and then scaled so that COVERED of the |e|
+/ sigma are below 1.96. Not their mean square: errors have heavy tails, and a few would set it alone. Far from all
+measurements it is the response that errs, and how much it depends on what was measured is seen there too: by how much
+the depth moves when the two quarters are left out, times d over the distance that is then the nearest, so that it
+counts where they were far away in any case. The two are added in the square. The whole cost is two more completions
+with half of the measurements each.
 """
 
 from __future__ import annotations
@@ -39,9 +42,13 @@ BLOCK = 2.0
 """Side of the small blocks, and reach of what counts as surrounding, in spacings: wide enough to leave gaps."""
 LARGEST = 2.0
 """Largest standard deviation in log depth: a factor of seven, beyond which one knows nothing anyway."""
+COVERED = 0.96
+"""Share of the measurements left out that lie within 1.96 sigma: a little above 95 %, because pixels err more than
+measurements show. The mean over a sensor's cell hides what varies within it."""
+_FLAT = 0.003  # log depth: relief below which a surface counts as even
 _SMALLEST = 1e-4  # log depth: errors below it are those of float32 and of the solver's tolerance
-_EXPECTED = (0.0, 0.5, 1.0)  # b where errors say nothing,
-_TRUST = (0.0, 20.0, 20.0)  # and for how many errors of unit leverage that counts
+_EXPECTED = (0.0, 0.5, 1.0, 0.0)  # b where errors say nothing,
+_TRUST = (0.0, 20.0, 20.0, 20.0)  # and for how many errors of unit leverage that counts
 
 Without = Callable[[BoolArray], FloatArray]
 
@@ -76,12 +83,13 @@ def log_deviation(
     own = np.zeros(where.size) if sigma is None else sigma
     spacing = _spacing(where, (shape[0], shape[1]))
     folds = _folds(where, shape[1], spacing)
-    near = _distance(where, shape)
-    errors, distances = [], []
+    near = distance_to(where, shape)
+    errors, distances, reliefs = [], [], []
     for out in folds:
-        predicted, distance = without(out), _distance(where[~out], shape)
+        predicted, distance = without(out), distance_to(where[~out], shape)
         errors.append(_errors(predicted.flat[where[out]], measured[out], own[out]))
         distances.append(distance.flat[where[out]])
+        reliefs.append(_relief(predicted, where[out]))
     with np.errstate(invalid="ignore", divide="ignore"):  # of the second fold: its quarters
         shift = np.log(predicted.astype(np.float64) / depth) * near / distance
 
@@ -91,12 +99,13 @@ def log_deviation(
     apart = ~large[small]
     elsewhere = _Surrounding(where[small][apart], errors[0][apart], shape, spacing, mean)
     means = around.at_its_points(), elsewhere.map().flat[where[large]]
-    features = _features(np.concatenate(distances), np.concatenate(means), spacing)
+    features = _features(np.concatenate(distances), np.concatenate(means), np.concatenate(reliefs), spacing)
     size = np.concatenate(errors)
     coefficients = _regression(features, np.log(size))
-    scale = math.sqrt(np.mean((size / np.exp(features @ coefficients)) ** 2))
+    scale = float(np.quantile(size / np.exp(features @ coefficients), COVERED)) / 1.96
 
-    dense = scale * np.exp(_features(near, around.map(), spacing) @ coefficients)
+    relief = _relief(depth, np.arange(depth.size)).reshape(shape)
+    dense = scale * np.exp(_features(near, around.map(), relief, spacing) @ coefficients)
     result = np.minimum(np.sqrt(dense**2 + shift**2), LARGEST).astype(np.float32)
     result.flat[where] = own
     return result
@@ -130,23 +139,35 @@ def _folds(where: NDArray[np.intp], width: int, spacing: float) -> tuple[BoolArr
     return small, large
 
 
-def _features(distance: NDArray[np.float64], mean: NDArray[np.float64], spacing: float) -> NDArray[np.float64]:
+def _features(
+    distance: NDArray[np.float64], mean: NDArray[np.float64], relief: NDArray[np.float64], spacing: float
+) -> NDArray[np.float64]:
     # A measured pixel, at distance zero, is not asked for.
-    return np.stack((np.ones_like(mean), np.log(np.maximum(distance, 1.0) / spacing), np.log(mean)), axis=-1)
+    away = np.log(np.maximum(distance, 1.0) / spacing)
+    return np.stack((np.ones_like(mean), away, np.log(mean), np.log(relief + _FLAT)), axis=-1)
+
+
+def _relief(depth: FloatArray, where: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Standard deviation of log depth in the square of nine pixels around each of `where`, of those that are valid."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(depth.astype(np.float64))
+    relief = np.empty(where.size)
+    _deviations(logs, where, relief)
+    return relief
 
 
 def _regression(features: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Coefficients by least squares, drawn to what is expected; the error never falls with distance or unrest."""
+    """Coefficients by least squares, drawn to what is expected; the error never falls with a feature."""
     trust = np.array(_TRUST)
     fixed: dict[int, float] = {}
-    coefficients = np.zeros(3)
+    coefficients = np.zeros(trust.size)
     while True:
-        free = [i for i in range(3) if i not in fixed]
+        free = [i for i in range(trust.size) if i not in fixed]
         rest = values - sum((features[:, i] * value for i, value in fixed.items()), np.zeros_like(values))
         x = features[:, free]
         normal = x.T @ x + np.diag(trust[free])
         coefficients[free] = np.linalg.solve(normal, x.T @ rest + trust[free] * np.array(_EXPECTED)[free])
-        negative = [i for i in (1, 2) if i in free and coefficients[i] < 0]
+        negative = [i for i in range(1, trust.size) if i in free and coefficients[i] < 0]
         if not negative:
             return coefficients
         for i in negative:
@@ -199,7 +220,7 @@ def _gaussian(size: int, side: float, width: float) -> NDArray[np.float64]:
     return weights
 
 
-def _distance(where: NDArray[np.intp], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def distance_to(where: NDArray[np.intp], shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Distance in pixels to the nearest of the points: Felzenszwalb and Huttenlocher's two passes."""
     squares = np.full(shape, float(shape[0] ** 2 + shape[1] ** 2) * 4.0)
     squares.flat[where] = 0.0
@@ -208,6 +229,22 @@ def _distance(where: NDArray[np.intp], shape: tuple[int, ...]) -> NDArray[np.flo
         _envelope(squares)
     distance: NDArray[np.float64] = np.sqrt(squares)
     return distance
+
+
+@compiled(parallel=True)
+def _deviations(values, where, deviation):  # type: ignore[no-untyped-def]
+    height, width = values.shape
+    for n in prange(where.size):
+        i, j = where[n] // width, where[n] % width
+        total, square, count = 0.0, 0.0, 0
+        for k in range(max(i - 1, 0), min(i + 2, height)):
+            for m in range(max(j - 1, 0), min(j + 2, width)):
+                off = values[k, m] - values[i, j]  # NaN, and left out, if either is invalid
+                if off == off:
+                    total += off
+                    square += off * off
+                    count += 1
+        deviation[n] = math.sqrt(max(0.0, square / count - (total / count) ** 2)) if count else 0.0
 
 
 @compiled(parallel=True)
