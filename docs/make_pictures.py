@@ -1,4 +1,4 @@
-"""The pictures of sensors.md and from-sensor.md: sensors in the rendered room, each through the command line.
+"""The pictures of sensors.md, from-sensor.md and beyond.md: the rendered room, through the command line.
 
     python docs/make_pictures.py [FOLDER]
 
@@ -20,10 +20,11 @@ import numpy as np
 from PIL import Image
 
 from leadline.apps.cli import group
-from leadline.bench.metrics import relative_error
+from leadline.bench.metrics import normals, relative_error
+from leadline.bench.observations import observe
 from leadline.core.types import Camera, FloatArray, Scene
 from leadline.datasets import rendered
-from leadline.report.colour import colourise, dots, limits
+from leadline.report.colour import colourise, dots, limits, normals_picture
 from leadline.report.panel import Bar, Tile, panel
 from leadline.sensors.depth_files import read_depth, write_depth
 from leadline.sensors.grids import scatter_nearest
@@ -139,6 +140,22 @@ def stereo(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     return {"sensor-noise": panel([tiles], tile_width=360)}
 
 
+def presets(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+    """Error and normals of both presets on the paper's grid of cell means."""
+    assert isinstance(scene.camera, Camera)
+    np.save("grid.npy", observe(reference, "distributed").sparse)
+    errors, surfaces = [], []
+    true = normals(reference, scene.camera)
+    for preset in ("paper", "best"):
+        complete(f"--sparse grid.npy --unit m --preset {preset}", preset)
+        errors.append(error_tile(f"{preset}/photo_depth.npy", reference, f"--preset {preset}: error"))
+        found = normals(np.load(f"{preset}/photo_depth.npy").astype(np.float64), scene.camera)
+        angles = np.degrees(np.arccos(np.clip((found * true).sum(axis=-1), -1, 1)))
+        caption = f"median {float(np.nanmedian(angles)):.1f} degrees off"
+        surfaces.append(Tile(normals_picture(found), f"--preset {preset}: normals", caption))
+    return {"beyond-presets": panel([errors, surfaces], tile_width=420)}
+
+
 def save(picture: Image.Image, path: Path) -> None:
     for quality in (88, 80, 70, 60):
         picture.save(path, "JPEG", quality=quality, optimize=True)
@@ -161,7 +178,7 @@ def main(arguments: Sequence[str]) -> None:
             names = ("width", "height", "fx", "fy", "cx", "cy")
             content = {name: getattr(scene.camera, name) for name in names}
             Path("cam.json").write_text(json.dumps(content), encoding="utf-8")
-            for make in (lidar, phone, stereo):
+            for make in (lidar, phone, stereo, presets):
                 for name, picture in make(scene, scene.reference).items():
                     save(picture, folder / f"{name}.jpg")
                     sys.stdout.write(f"wrote {folder / name}.jpg\n")

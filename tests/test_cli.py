@@ -120,7 +120,7 @@ def test_info_names_what_a_bug_report_needs() -> None:
 # ---- flags made from the dataclasses
 
 
-def test_every_field_is_a_flag_with_its_default() -> None:
+def test_every_field_is_a_flag_and_its_help_says_what_applies_without_it() -> None:
     command = cli.group.get_command(None, "complete")  # type: ignore[arg-type]
     made = {parameter.name: parameter for parameter in command.params}  # type: ignore[union-attr]
     for name, hint in get_type_hints(CompletionOptions).items():
@@ -128,14 +128,22 @@ def test_every_field_is_a_flag_with_its_default() -> None:
         for field in fields(hint) if is_dataclass(hint) else [f for f in fields(CompletionOptions) if f.name == name]:
             flag = made[f"{prefix}{field.name}"]
             assert flag.opts == [f"--{prefix}{field.name}".replace("_", "-")]
-            assert flag.default == field.default
-    assert preset() == CompletionOptions.paper() == CompletionOptions()
+            assert flag.default is None
+    shown = {name: re.findall(r"\[(.*)\]", flag.help) for name, flag in made.items() if getattr(flag, "help", None)}
+    assert shown["tolerance"] == ["best: 0.0003; paper: 1e-06"]
+    assert shown["fit_vetted"] == ["best: yes; paper: no"]
+    assert shown["fit_exponent_spread"] == ["best: 2; paper: no"]
+    assert shown["fit_starts"] == ["default: -1,0,1"]
+    assert shown["weight_data"] == ["with --system fixed: 0.001"]
+    assert shown["max_iterations"] == []
+    assert preset() == preset("--preset=best") == CompletionOptions.best()
+    assert preset("--preset=paper") == CompletionOptions.paper() == CompletionOptions()
 
 
 def preset(*flags: str) -> CompletionOptions:
     command = click.command()(completion_flags(lambda **values: values))
     context = command.make_context("options", list(flags))
-    return completion_options(context.params, context)
+    return completion_options(context.params)
 
 
 def test_a_preset_is_changed_by_the_flags_that_are_given() -> None:
@@ -143,8 +151,18 @@ def test_a_preset_is_changed_by_the_flags_that_are_given() -> None:
     assert preset("--preset=best") == best != CompletionOptions.paper()
     # Given in full, a flag counts even where it says what is the paper's default.
     assert preset("--preset=best", "--fit-loss=squared") == replace(best, fit=replace(best.fit, loss="squared"))
-    with pytest.raises(InputError, match="leave them alone"):
-        preset("--preset=best", "--weight-data=1e-2")
+    assert preset("--no-fit-vetted") == replace(best, fit=replace(best.fit, vetted=False))
+    assert preset("--preset=paper", "--reject") == CompletionOptions(reject=True)
+
+
+def test_weights_that_the_preset_would_ignore_are_refused_with_the_way_out() -> None:
+    for value in ("1e-2", "1e-3"):  # another one, and that of the fixed system
+        with pytest.raises(InputError, match="leave --weight-data out, or add --system fixed or --preset paper"):
+            preset(f"--weight-data={value}")
+    best = CompletionOptions.best()
+    fixed = replace(best.reconstruction, system="fixed", weight_data=1e-2)
+    assert preset("--system=fixed", "--weight-data=1e-2") == replace(best, reconstruction=fixed)
+    assert preset("--preset=paper", "--weight-data=1e-2").reconstruction.weight_data == 1e-2
 
 
 def test_flags_reach_the_options(here: Path) -> None:
@@ -159,7 +177,7 @@ def test_flags_reach_the_options(here: Path) -> None:
 
 def test_a_wrong_value_names_its_flag(here: Path) -> None:
     assert "--fit-tolerance must be a positive number" in refused(f"{ONE} --fit-tolerance 0")
-    assert "--weight-data must be" in refused(f"{ONE} --weight-data=-1")
+    assert "--weight-data must be" in refused(f"{ONE} --preset paper --weight-data=-1")
     assert "--fit-starts" in refused(f"{ONE} --fit-starts a,b")
 
 
@@ -171,7 +189,7 @@ def test_the_depth_written_is_the_pipeline_s(here: Path) -> None:
     assert result.exit_code == 0, result.output
     _, sparse, prior = make_maps(0)
     metres = np.where(sparse > 0, sparse * 1e-3, np.nan).astype(np.float32)
-    expected = pipeline.complete(prior, metres)
+    expected = pipeline.complete(prior, metres, options=CompletionOptions.best())
     np.testing.assert_array_equal(np.load("out/photo_depth.npy"), expected.depth)
     np.testing.assert_array_equal(np.load("out/photo_calibrated.npy"), expected.calibrated)
     np.testing.assert_array_equal(np.load("out/photo_depth.npy")[sparse > 0], metres[sparse > 0])
@@ -208,7 +226,8 @@ def test_sidecar_says_how_the_depth_came_about(here: Path) -> None:
     assert record["outputs"] == {"depth": "photo_depth.png", "preview": "photo_preview.png"}
     assert set(record["seconds"]) == {"read", "complete", "write"}
     _, sparse, prior = make_maps(0)
-    expected = pipeline.complete(prior, np.where(sparse > 0, sparse * 1e-3, np.nan).astype(np.float32))
+    metres = np.where(sparse > 0, sparse * 1e-3, np.nan).astype(np.float32)
+    expected = pipeline.complete(prior, metres, options=CompletionOptions.best())
     not_finite_is_null = json.loads(json.dumps(expected.to_dict()), parse_constant=lambda _: None)
     assert record["result"] == not_finite_is_null
 
@@ -245,11 +264,17 @@ def test_measurements_without_a_prior_are_not_enough(here: Path) -> None:
     assert "lidar.png: no_measurements: " in refused(f"{ONE} --unit mm")
 
 
-def test_a_fallback_is_noted_and_refused_when_strict(here: Path) -> None:
-    line = "complete photo.jpg --sparse lidar.png --unit mm --prior disparity.npy -o out"  # and not said to be one
+@pytest.mark.parametrize("preset", ["paper", "best"])
+def test_a_fallback_is_noted_and_refused_when_strict(preset: str, here: Path) -> None:
+    files = "--sparse lidar.png --unit mm --prior disparity.npy"  # and not said to be one
+    line = f"complete photo.jpg {files} --preset {preset} -o out"
     assert "note: fit anti_correlated: " in leadline(line).output
     assert "anti_correlated" in refused(f"{line} --strict --overwrite")
-    limited = f"{ONE} --unit mm --solver jacobi --max-iterations 1"
+
+
+@pytest.mark.parametrize("preset", ["paper", "best"])
+def test_an_early_stop_is_noted_and_refused_when_strict(preset: str, here: Path) -> None:
+    limited = f"{ONE} --unit mm --preset {preset} --solver jacobi --max-iterations 1"
     assert "note: solve iteration_limit: " in leadline(limited).output
     assert "iteration_limit" in refused(f"{limited} --strict")
 

@@ -197,7 +197,7 @@ def test_compiling_is_announced_once(here: Path, monkeypatch: pytest.MonkeyPatch
     again = run(f"{ALL} --overwrite")
     assert again.returncode == 0, again.stderr
     assert notice not in again.stderr
-    assert run("warm-up").stderr.count(notice) == 1  # the kernels of the preset best, which needs more of them
+    assert run("warm-up").stderr.count(notice) == 1  # the kernels of the paper's preset
     last = run("warm-up")
     assert notice not in last.stderr
     assert last.stdout.startswith("already compiled")

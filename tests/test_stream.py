@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 import leadline
 from leadline.core.estimator import FitStatus, fit_response
-from leadline.core.pipeline import Completion, complete
+from leadline.core.filter import _at, _Frame, _State, _through
+from leadline.core.pipeline import Completion, complete, gather
 from leadline.core.response import Response
-from leadline.core.stream import Stream, _slopes, _through
+from leadline.core.stream import Stream
 from leadline.core.types import CompletionOptions, FitOptions, InputError, NotConverged, Prior, ReconstructionOptions
 from operators import bent_scene
 
@@ -105,6 +106,19 @@ def test_a_changed_mask_is_seen(change):
     assert stream(prior, sparse, valid=valid).reused
 
 
+@pytest.mark.parametrize("options", [CompletionOptions(), CompletionOptions.best()], ids=["paper", "best"])
+def test_later_frames_leave_a_result_alone(options):
+    """What a stream writes over in every frame must not be what it has given away."""
+    stream, results = Stream(options), []
+    for k in range(4):
+        prior, depth = scene(shift=0.01 * k)
+        result = stream(prior, measured(depth))
+        results.append((result, result.depth.copy(), result.calibrated.copy()))
+    for result, depth, calibrated in results:
+        np.testing.assert_array_equal(result.depth, depth)
+        np.testing.assert_array_equal(result.calibrated, calibrated)
+
+
 def test_measurements_are_exact_in_every_frame(rng):
     stream = Stream()
     gains = []
@@ -160,6 +174,23 @@ def test_a_cut_is_seen_and_the_new_scene_gets_its_own_fit(rng):
     assert result.gain == 1.0
     assert "after a cut" in str(result)
     np.testing.assert_allclose(result.depth, complete(other, there).depth, rtol=SOLVED)
+
+
+def test_a_prediction_that_leaves_no_larger_residuals_is_no_cut_however_certain_the_fit_seems(rng):
+    """At extreme exponents covariances come out too small by orders of magnitude."""
+    prior, depth = scene()
+    pairs = gather(prior, measured(depth, 6, 0.1, rng), None, None, CompletionOptions()).pairs
+    fit = pairs.fit(FitOptions())
+    frame = _Frame.of(pairs, None)
+    fitted = _State.of(frame, fit, FitOptions())
+    assert fitted is not None
+    certain = replace(fitted, covariance=1e-6 * fitted.covariance)
+    for shift, near in ((0.02, True), (0.5, False)):
+        other = replace(fit.response, scale=fit.response.scale * np.exp(shift))
+        for response in (other, None):  # as given, and as found through its values
+            assert certain.is_near(fitted.log_depth + shift, response, frame, fit.rmse) == near
+    assert fitted.is_near(fitted.log_depth + 1e-3, None, frame, fit.rmse)
+    assert not certain.is_near(fitted.log_depth[::-1], None, frame, np.inf)  # of no response, which all rise
 
 
 def test_a_frame_without_measurements_does_not_stop_the_stream():
@@ -276,19 +307,27 @@ def test_slopes_are_derivatives(response):
     at = np.array([response.exponent, np.log(gain), offset])
     steps = 1e-5 * np.eye(3)
     expected = np.stack([(log_depth(*(at + step)) - log_depth(*(at - step))) / 2e-5 for step in steps], axis=1)
-    np.testing.assert_allclose(_slopes(response, h, response(h)), expected, rtol=1e-6, atol=1e-9)
+    values, slopes = _at(response, h)
+    np.testing.assert_allclose(values, np.log(response(h)), rtol=1e-12)
+    np.testing.assert_allclose(slopes, expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("response", RESPONSES, ids=lambda response: f"exponent {response.exponent}")
 def test_the_response_through_values_is_found_from_a_near_one(response):
-    from leadline.core.stream import _State
-
     h = np.array([0.9, 1.3, 1.9])
     _, gain, offset = response.centred
     near = Response.about(1.3, response.exponent + 0.1, 1.02 * gain, offset + 0.01, 2.0)
-    state = _State(near, h, np.log(near(h)), np.eye(3), 10.0)
+    state = _State(near, h, np.log(near(h)), np.eye(3))
     found = _through(np.log(response(h)), state, (0.8, 2.0))
     np.testing.assert_allclose(found(h), response(h), rtol=1e-6)
+
+
+def test_values_of_no_response_lead_to_one_that_maps_the_whole_prior():
+    h, ends = np.array([0.9, 1.3, 1.9]), (0.5, 3.0)
+    near = RESPONSES[0]
+    state = _State(near, h, np.log(near(h)), np.eye(3))
+    for values in ([1.0, 0.0, 2.0], [-1.0, -1.0, 9.0], [0.0, 0.0, 0.0]):  # responses rise
+        assert _through(np.array(values), state, ends).feasible(*ends)
 
 
 def test_a_warm_fit_ends_where_a_cold_one_does(rng):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
@@ -9,15 +10,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import leadline
-from leadline.apps.studio.choices import choice_of, form
+from leadline.apps.studio.choices import Choice, choice_of, form
 from leadline.apps.studio.server import Studio
-from leadline.core.types import CompletionOptions, FitOptions
+from leadline.core.types import CompletionOptions
 from leadline.sensors.clouds import read_ply
 from leadline.sensors.depth_files import read_depth, read_values, write_depth
 from studio_client import KIND, Process, Visitor, studio, write_scene
@@ -26,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Between run 5 and run 20 an allocator's pools may still settle: 2 MB as measured. A run's maps are 0.8 MB, so that
 # fifteen runs that each kept theirs show as 10 MB and more.
 GROWTH = 6 * 2**20
+BEST = CompletionOptions.best()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return write_scene(tmp_path_factory.mktemp("scene"))
 
 
-def expected(scene: dict[str, Path], options: CompletionOptions | None = None) -> leadline.Completion:
+def expected(scene: dict[str, Path], options: CompletionOptions = BEST) -> leadline.Completion:
     prior = leadline.Prior(read_values(scene["prior"]), kind="disparity")
     return leadline.complete(prior, read_depth(scene["sparse"], "mm").values, options=options)
 
@@ -75,11 +78,42 @@ def test_options_of_the_form_reach_the_method(visitor: Visitor, scene: dict[str,
     visitor.give(scene)
     state = visitor.run("/api/complete", {**KIND, "options": {"fit_loss": "cauchy", "fit_residual": "log"}})
     told = state["outcome"]
-    chosen = CompletionOptions(fit=FitOptions(loss="cauchy", residual="log"))
+    chosen = replace(BEST, fit=replace(BEST.fit, loss="cauchy", residual="log"))
     depth = np.load(io.BytesIO(visitor.get(f"/api/download/{told['revision']}/depth.npy")))
     assert depth.tobytes() == expected(scene, chosen).depth.tobytes()
     assert "--fit-loss=cauchy" in told["recipe"]["command"]
-    assert "FitOptions(residual='log', loss='cauchy')" in told["recipe"]["python"]
+    assert options_of(told["recipe"]["python"]) == chosen
+
+
+def options_of(program: str) -> CompletionOptions:
+    """What the page's program gives `complete` as options."""
+    (call,) = (node for node in ast.walk(ast.parse(program)) if ast.unparse(node).startswith("leadline.complete("))
+    assert isinstance(call, ast.Call)
+    given = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "options"]
+    return eval(given[0], {"leadline": leadline}) if given else CompletionOptions()
+
+
+OPTIONS = {
+    "nothing": ({}, BEST, "options=leadline.CompletionOptions.best())"),
+    "the paper's": ({"preset": "paper"}, CompletionOptions(), "leadline.complete(prior, sparse)"),
+    "a switch off": ({"fit_vetted": "no"}, replace(BEST, fit=replace(BEST.fit, vetted=False)), "exponent_spread=2.0"),
+    "a switch on": ({"preset": "paper", "reject": "yes"}, CompletionOptions(reject=True), "Options(reject=True))"),
+    "the paper's in one": (
+        {"tolerance": "1e-6"},
+        replace(BEST, reconstruction=replace(BEST.reconstruction, tolerance=1e-6)),
+        "ReconstructionOptions(system='adaptive')",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_the_program_has_the_options_that_were_chosen(case: str, visitor: Visitor, scene: dict[str, Path]) -> None:
+    wish, chosen, text = OPTIONS[case]
+    assert choice_of({"options": wish}).options == chosen
+    visitor.give(scene)
+    told = visitor.run("/api/complete", {**KIND, "options": wish})["outcome"]
+    assert options_of(told["recipe"]["python"]) == chosen
+    assert text in told["recipe"]["python"]
 
 
 def test_uncertainty_and_rejection(visitor: Visitor, scene: dict[str, Path]) -> None:
@@ -89,7 +123,8 @@ def test_uncertainty_and_rejection(visitor: Visitor, scene: dict[str, Path]) -> 
         leadline.Prior(read_values(scene["prior"]), kind="disparity"),
         read_depth(scene["sparse"], "mm").values,
     )
-    result = leadline.complete(prior, sparse, uncertainty=True, options=CompletionOptions(reject=True))
+    chosen = replace(BEST, reject=True)
+    result = leadline.complete(prior, sparse, uncertainty=True, options=chosen)
     assert result.sigma is not None
     assert result.rejected is not None
     sigma = np.load(io.BytesIO(visitor.get(f"/api/download/{told['revision']}/sigma.npy")))
@@ -99,7 +134,8 @@ def test_uncertainty_and_rejection(visitor: Visitor, scene: dict[str, Path]) -> 
     counts = np.frombuffer(visitor.get(f"/api/points/{told['revision']}")[:8], "<u4")
     assert counts.tolist() == [np.isfinite(result.depth).sum(), 3]  # picture, depth, uncertainty
     assert {"--reject", "--sigma"} <= set(told["recipe"]["command"].split())
-    assert "uncertainty=True, options=leadline.CompletionOptions(reject=True)" in told["recipe"]["python"]
+    assert "uncertainty=True, options=" in told["recipe"]["python"]
+    assert options_of(told["recipe"]["python"]) == chosen
 
 
 def test_recipes_of_an_example_can_be_run(visitor: Visitor, tmp_path: Path) -> None:
@@ -139,9 +175,10 @@ def test_no_prior_at_all_still_completes(visitor: Visitor, scene: dict[str, Path
     assert "--prior none" in told["recipe"]["command"]
 
 
-def test_exponent_by_hand_and_back(visitor: Visitor, scene: dict[str, Path]) -> None:
+@pytest.mark.parametrize("preset", ["best", "paper"])
+def test_exponent_by_hand_and_back(preset: str, visitor: Visitor, scene: dict[str, Path]) -> None:
     visitor.give(scene, "image", "sparse", "prior", "reference")
-    told = visitor.run("/api/complete", KIND)["outcome"]
+    told = visitor.run("/api/complete", {**KIND, "options": {"preset": preset}})["outcome"]
     moved = visitor.run("/api/exponent", {"exponent": 3.0})["outcome"]
     assert moved["exponent"] == 3.0
     assert moved["rmse"] > told["rmse"]
@@ -171,22 +208,26 @@ def test_mask_removes_measurements(visitor: Visitor, scene: dict[str, Path], tmp
     sparse[:, 80:] = np.nan
     prior = leadline.Prior(read_values(scene["prior"]), kind="disparity")
     depth = np.load(io.BytesIO(visitor.get(f"/api/download/{told['revision']}/depth.npy")))
-    assert depth.tobytes() == leadline.complete(prior, sparse).depth.tobytes()
+    assert depth.tobytes() == leadline.complete(prior, sparse, options=BEST).depth.tobytes()
     assert "photo_sparse.npy --unit m" in told["recipe"]["command"]
     Image.fromarray(np.full((120, 160), 255, np.uint8)).save(tmp_path / "mask.png")
     visitor.put("mask", tmp_path / "mask.png")
     assert "every measurement" in visitor.run("/api/complete", KIND)["error"]
 
 
-def test_every_ready_method_and_the_curves(visitor: Visitor, scene: dict[str, Path]) -> None:
+@pytest.mark.parametrize("preset", ["best", "paper"])
+def test_every_ready_method_and_the_curves(preset: str, visitor: Visitor, scene: dict[str, Path]) -> None:
     visitor.give(scene, "image", "sparse", "prior", "reference")
-    told = visitor.run("/api/complete", KIND)["outcome"]
+    told = visitor.run("/api/complete", {**KIND, "options": {"preset": preset}})["outcome"]
     ours = visitor.run("/api/method", {"name": "ours"})["outcome"]
     assert ours["scores"] == told["scores"]
     assert visitor.run("/api/method", {"name": "os:system"})["state"] == "failed"
     curves = visitor.run("/api/diagnose")["outcome"]
-    rmse = [value for value in curves["profile"]["rmse"] if value is not None]
-    assert min(rmse) == pytest.approx(told["rmse"], rel=1e-3)
+    profile = curves["profile"]
+    chosen = np.argmin(np.abs(np.array(profile["exponents"]) - profile["chosen"]))
+    assert profile["rmse"][chosen] == pytest.approx(told["rmse"], rel=1e-3)
+    if preset == "paper":  # best shrinks the exponent away from the least error
+        assert min(value for value in profile["rmse"] if value is not None) == profile["rmse"][chosen]
     assert set(curves["gains"]) == {"disparity", "log depth", "depth", "adaptive"}
 
 
@@ -200,7 +241,7 @@ def test_twenty_runs_leave_nothing(tmp_path: Path, scene: dict[str, Path]) -> No
         kept = sorted(path.name for path in process.files())
         memory = {}
         for number in range(1, 21):
-            told = visitor.run("/api/complete", {**KIND, "options": {"weight_data": f"1e-{2 + number % 3}"}})["outcome"]
+            told = visitor.run("/api/complete", {**KIND, "options": {"tolerance": f"1e-{4 + number % 3}"}})["outcome"]
             for work, wish in (("exponent", {"exponent": 0.5}), ("method", {"name": "knn"}), ("diagnose", {})):
                 assert visitor.run(f"/api/{work}", wish)["state"] == "done"
             for name in (f"view/{told['revision']}/depth", f"points/{told['revision']}"):
@@ -227,8 +268,11 @@ def test_ctrl_c_removes_everything(tmp_path: Path, scene: dict[str, Path]) -> No
 
 def test_form_is_made_from_the_options() -> None:
     rows = {row["name"]: row for row in form()}
-    assert rows["fit_loss"]["choices"][0] == "squared"
-    assert choice_of({"options": {name: row["default"] for name, row in rows.items()}}).options == CompletionOptions()
+    assert rows["fit_loss"]["choices"][:2] == ["", "squared"]  # empty: the preset's
+    assert rows["preset"]["choices"] == ["best", "paper"]
+    untouched = choice_of({"options": {name: row["default"] for name, row in rows.items()}})
+    assert untouched == Choice()
+    assert untouched.options == BEST
 
 
 def test_other_sizes_and_the_program_for_them(visitor: Visitor, scene: dict[str, Path], tmp_path: Path) -> None:

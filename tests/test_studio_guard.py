@@ -56,7 +56,8 @@ def test_wrong_files_give_a_sentence(visitor: Visitor, scene: dict[str, Path], t
     assert visitor.put("passwords", scene["prior"])[0] == 422
     visitor.give(scene)
     assert "parsec" in visitor.run("/api/complete", {"unit": "parsec"})["error"]
-    assert "--weight-data" in visitor.run("/api/complete", {**KIND, "options": {"weight_data": "-1"}})["error"]
+    wish = {**KIND, "options": {"preset": "paper", "weight_data": "-1"}}
+    assert "--weight-data must be" in visitor.run("/api/complete", wish)["error"]
     assert "options" in visitor.run("/api/complete", {**KIND, "options": {"exec": "1"}})["error"]
 
 

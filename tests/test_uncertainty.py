@@ -56,7 +56,7 @@ def sparsification(error, key):
 
 
 def relief(depth):
-    return uncertainty._relief(depth, np.arange(depth.size)).reshape(depth.shape)
+    return uncertainty._relief(uncertainty._logs(depth), np.arange(depth.size)).reshape(depth.shape)
 
 
 def distances(where, shape):
@@ -210,7 +210,7 @@ def test_measurements_in_one_line_or_clump(line, rng):
 def test_distance_is_that_of_the_nearest(rng, shape):
     for count in (1, 2, 5):
         where = np.sort(rng.choice(shape[0] * shape[1], count, replace=False))
-        np.testing.assert_allclose(uncertainty.distance_to(where, shape), distances(where, shape), atol=1e-12)
+        np.testing.assert_allclose(uncertainty.distance_to(where, shape), distances(where, shape), rtol=1e-6)
 
 
 def test_the_command_line_writes_it_and_takes_noise(tmp_path, monkeypatch):
@@ -239,5 +239,51 @@ def test_a_point_does_not_count_in_its_own_surrounding(rng):
     whole = uncertainty._Surrounding(where, values, shape, spacing, 1.0).at_its_points()
     for k in (0, 17, 59):
         rest = np.arange(60) != k
-        others = uncertainty._Surrounding(where[rest], values[rest], shape, spacing, 1.0).map()
-        assert whole[k] == pytest.approx(others.flat[where[k]])
+        others = uncertainty._Surrounding(where[rest], values[rest], shape, spacing, 1.0).at(where[k : k + 1])
+        assert whole[k] == pytest.approx(others[0])
+
+
+@pytest.mark.parametrize("kind", ["grid", "random"])
+def test_surroundings_are_means_weighted_by_a_gaussian(rng, kind):
+    shape, spacing = (90, 120), 7.5
+    rows, columns = (np.arange(spacing // 2, size, spacing).astype(np.intp) for size in shape)
+    grid = (rows[:, None] * shape[1] + columns).ravel()
+    where = grid if kind == "grid" else np.sort(rng.choice(shape[0] * shape[1], grid.size, replace=False))
+    values = rng.exponential(size=where.size)
+    i, j = np.divmod(np.arange(shape[0] * shape[1])[:, None], shape[1])
+    squares = (i - where // shape[1]) ** 2 + (j - where % shape[1]) ** 2
+    weights = np.exp(-0.5 * squares / (uncertainty.BLOCK * spacing) ** 2)
+    expected = (weights @ values + 1.0) / (weights.sum(axis=1) + 1.0)
+    found = uncertainty._Surrounding(where, values, shape, spacing, 1.0)
+    np.testing.assert_allclose(found.at(np.arange(expected.size)), expected, rtol=0.02)
+
+
+def test_sigma_is_the_formula_of_the_docstring(rng):
+    """The fused pass against its plain statement."""
+    shape, spacing = (37, 53), 4.5
+    depth, moved = (np.exp(rng.normal(0, 0.1, shape)) for _ in range(2))
+    depth[3, 4] = moved[3, 4] = np.nan
+    logs, left = uncertainty._logs(depth), uncertainty._logs(moved)
+    points = np.sort(rng.choice(depth.size, 60, replace=False))
+    near, far = uncertainty.distance_to(points, shape), uncertainty.distance_to(points[::2], shape)
+    around = uncertainty._Surrounding(points, rng.exponential(size=60), shape, spacing, 1.0)
+    coefficients = np.array([-2.0, 0.5, 0.8, 0.3])
+    found = np.empty(shape, np.float32)
+    uncertainty._deviations(logs, left, near, far, around.logs, spacing, coefficients, found)
+    mean = around.at(np.arange(depth.size)).reshape(shape)
+    features = uncertainty._features(near, mean, relief(depth), spacing)
+    free = near > 0
+    shift = (np.log(moved / depth) * near)[free] / far[free]
+    expected = np.minimum(np.hypot(np.exp(features @ coefficients)[free], shift), LARGEST)
+    np.testing.assert_allclose(found[free], expected, rtol=0.02)  # nodes hold logarithms of means
+    assert np.isnan(found[3, 4])
+
+
+def test_relief_is_the_deviation_of_nine_log_depths(rng):
+    depth = np.exp(rng.normal(0, 0.3, (9, 11)))
+    depth[2, 3] = np.nan
+    expected = [
+        [np.nanstd(np.log(depth[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2])) for j in range(11)] for i in range(9)
+    ]
+    valid = np.isfinite(depth)
+    np.testing.assert_allclose(relief(depth)[valid], np.array(expected)[valid], rtol=1e-4)

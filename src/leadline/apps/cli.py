@@ -201,8 +201,9 @@ def warm_up() -> None:
     from leadline.core.types import CompletionOptions
 
     start = time.perf_counter()
-    fresh = compile_kernels(CompletionOptions.best())
-    for preset in (CompletionOptions.paper(), CompletionOptions.best()):
+    fresh = False
+    for preset in (CompletionOptions.best(), CompletionOptions.paper()):
+        fresh |= compile_kernels(preset, quiet=fresh)
         pipeline.warm_up(options=preset)  # a cache may be there and yet not be complete
     click.echo(f"{'compiled' if fresh else 'already compiled'}, {time.perf_counter() - start:.1f} s")
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -133,7 +133,7 @@ def _unsupported(depth: FloatArray, sparse: FloatArray) -> str:
         return ""
     return (
         f"the depth reaches {most:.3g} m and the farthest measurement is {far:.3g} m: the rest is extrapolated; "
-        "measure farther away, or try --preset best."
+        "measure farther away."
     )
 
 
@@ -193,19 +193,17 @@ def compile_kernels(options: CompletionOptions | None = None, *, quiet: bool = F
     if kernels_compiled(options):
         return False
     from leadline.core import pipeline
-    from leadline.core.types import ReconstructionOptions
 
     if not quiet:
         click.echo(COMPILING, err=True)
     # A second process compiles the multigrid meanwhile, half of the work; both put it into the cache on disk.
-    program = "from leadline.core.vcycle import warm_up; warm_up()"
+    chosen = options or CompletionOptions()
+    program = f"from leadline.core.{'platecycle' if _general(chosen) else 'vcycle'} import warm_up; warm_up()"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as other:
-        rest = CompletionOptions(reconstruction=ReconstructionOptions(solver="jacobi"))
+        rest = replace(chosen, reconstruction=replace(chosen.reconstruction, solver="jacobi"))
         pipeline.warm_up(("float32",), rest)  # what files are read as
         other.wait()
-    pipeline.warm_up(("float32",))
-    if _general(options):
-        pipeline.warm_up(("float32",), options)
+    pipeline.warm_up(("float32",), chosen)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Command-line flags made from the frozen option dataclasses, so that a default and its help exist once.
+"""Command-line flags made from the frozen option dataclasses and their presets, so that values and help exist once.
 
 One rule names the flags: a field of `ReconstructionOptions` or `CompletionOptions` is its own name
 (``--weight-data``, ``--tolerance``, ``--strict``), a field of `FitOptions` carries the prefix ``--fit-``
@@ -20,7 +20,10 @@ Options = TypeVar("Options")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 PREFIXES = {"fit": "fit_"}
-_DEFAULT = click.core.ParameterSource.DEFAULT
+PRESETS = {"best": CompletionOptions.best, "paper": CompletionOptions.paper}
+DEFAULT = "best"
+"""The preset of the commands and of the page. In Python the default is the paper's."""
+WEIGHTS = ("weight_gradient", "weight_data", "weight_laplacian")  # of the fixed system; the adaptive one has its own
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic only in later versions of click
@@ -37,39 +40,35 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic only in lat
             self.fail(f"{value!r} is not a list of numbers separated by commas, e.g. -1,0,1.", param, ctx)
 
 
-PRESETS = {"paper": CompletionOptions.paper, "best": CompletionOptions.best}
-
-
 def completion_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command with ``--preset`` and one flag per field of `CompletionOptions` and of what it nests."""
     preset = click.option(
         "--preset",
         type=click.Choice(list(PRESETS)),
-        default="paper",
+        default=DEFAULT,
         show_default=True,
-        help="The paper's settings, or the most accurate ones; flags below change single ones of them.",
+        help="The most accurate settings, or the paper's; flags below change single ones of them.",
     )
-    return preset(flags_of(CompletionOptions, PREFIXES)(function))
+    return preset(flags_of({name: make() for name, make in PRESETS.items()}, PREFIXES)(function))
 
 
-def completion_options(values: Mapping[str, Any], ctx: click.Context | None = None) -> CompletionOptions:
-    """`CompletionOptions` from a command's parameters: the preset's, but for the flags that were given.
-
-    Parameters
-    ----------
-    values : mapping
-        Parameters by name.
-    ctx : click.Context, optional
-        Where they come from; default: the running command.
+def completion_options(values: Mapping[str, Any]) -> CompletionOptions:
+    """`CompletionOptions` from a command's parameters by name: the preset's, but for the flags that were given.
 
     Raises
     ------
     InputError
         With the flag's name where the dataclass would give the field's.
     """
-    ctx = ctx or click.get_current_context()
-    given = {name: value for name, value in values.items() if ctx.get_parameter_source(name) is not _DEFAULT}
-    return from_flags(CompletionOptions, {**_values(PRESETS[values["preset"]](), PREFIXES), **given}, PREFIXES)
+    given = {name: value for name, value in values.items() if value is not None}
+    chosen = {**_values(PRESETS[values["preset"]](), PREFIXES), **given}
+    weights = [_flag("", name) for name in WEIGHTS if name in given]
+    if weights and chosen["system"] == "adaptive":
+        raise InputError(
+            f"--system adaptive chooses the weights for each image; leave {weights[0]} out, or add --system fixed or "
+            "--preset paper."
+        )
+    return from_flags(CompletionOptions, chosen, PREFIXES)
 
 
 def _values(options: Any, prefixes: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
@@ -84,33 +83,40 @@ def _values(options: Any, prefixes: Mapping[str, str], prefix: str = "") -> dict
     return found
 
 
-def flags_of(cls: type, prefixes: Mapping[str, str], prefix: str = "") -> Decorator:
-    """A decorator that adds one click option per field of the dataclass `cls`, in the order of the fields.
+def flags_of(presets: Mapping[str, Any], prefixes: Mapping[str, str], prefix: str = "") -> Decorator:
+    """A decorator that adds one click option per field of a dataclass, in the order of the fields.
+
+    A flag that is not given is None, since what then applies is the preset's; the help says what that is.
 
     Parameters
     ----------
-    cls : type
-        A frozen dataclass with a default for each field; ``metadata["help"]`` is the flag's help. Fields
+    presets : mapping
+        Instances of one frozen dataclass by name; ``metadata["help"]`` of a field is the flag's help. Fields
         may be bool, int, float, Literal of strings, any of these or None, tuples of float, or dataclasses.
     prefixes : mapping
         For fields that are dataclasses themselves, what to put before the names of their fields.
     prefix : str
         What to put before the names of this one's.
     """
+    (cls,) = {type(preset) for preset in presets.values()}
     hints = get_type_hints(cls)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for field in reversed(fields(cls)):  # decorators apply from the inside out
             hint = hints[field.name]
+            values = {name: getattr(preset, field.name) for name, preset in presets.items()}
             if isinstance(hint, type) and is_dataclass(hint):
-                function = flags_of(hint, prefixes, prefixes.get(field.name, ""))(function)
+                function = flags_of(values, prefixes, prefixes.get(field.name, ""))(function)
                 continue
-            settings: dict[str, Any] = {"help": _sentence(field.metadata["help"]), "default": field.default}
-            if hint is bool:
-                settings["is_flag"] = True
-            else:
-                settings |= {"type": _click_type(hint), "show_default": _shown(field.default)}
-            function = click.option(_flag(prefix, field.name), f"{prefix}{field.name}", **settings)(function)
+            flag = _flag(prefix, field.name)
+            kind: dict[str, Any] = {} if hint is bool else {"type": _click_type(hint)}
+            function = click.option(
+                f"{flag}/--no-{flag[2:]}" if hint is bool else flag,
+                f"{prefix}{field.name}",
+                default=None,
+                help=_sentence(field.metadata["help"]) + _defaults(field.name, values),
+                **kind,
+            )(function)
         return function
 
     return decorate
@@ -143,8 +149,22 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _shown(default: Any) -> str | bool:
-    return ",".join(f"{number:g}" for number in default) if isinstance(default, tuple) else default is not None
+def _defaults(name: str, values: Mapping[str, Any]) -> str:
+    """What applies where the flag is not given, by preset where they differ; a None of all is explained by the help."""
+    texts = {preset: _text(value) for preset, value in values.items()}
+    if len(set(texts.values())) > 1:
+        return f"  [{'; '.join(f'{preset}: {text}' for preset, text in texts.items())}]"
+    if None in values.values():
+        return ""
+    return f"  [{'with --system fixed' if name in WEIGHTS else 'default'}: {next(iter(texts.values()))}]"
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ",".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _click_type(hint: Any) -> Any:

@@ -94,7 +94,12 @@ class Adapted:
         return {**{name: getattr(self, name) for name in names}, "held": held}
 
 
-def adapt(calibrated: NDArray[np.float32], where: NDArray[np.intp], measured: FloatArray) -> Adapted:
+def adapt(
+    calibrated: NDArray[np.float32],
+    where: NDArray[np.intp],
+    measured: FloatArray,
+    neighbours: Neighbours | None = None,
+) -> Adapted:
     """The residual system that suits these measurements and this calibrated prior.
 
     With fewer than five measurements nothing can be learnt from neighbours: each is then taken for its pixel's depth.
@@ -107,6 +112,8 @@ def adapt(calibrated: NDArray[np.float32], where: NDArray[np.intp], measured: Fl
         Flat indices of the measured pixels, each once; t must be valid there.
     measured : (n,) float
         Their depth in metres, > 0.
+    neighbours : Neighbours, optional
+        Of these measurements, if they are known already.
 
     Examples
     --------
@@ -121,13 +128,13 @@ def adapt(calibrated: NDArray[np.float32], where: NDArray[np.intp], measured: Fl
     spacing, cell, roughness = math.ceil(math.sqrt(calibrated.size / max(1, where.size))), 1, math.nan
     precision = np.full(where.size, PULL)
     if where.size > FEWEST:
-        around_each = Neighbours(where, (height, width))
-        spacing = around_each.spacing
+        neighbours = neighbours or Neighbours(where, (height, width))
+        spacing = neighbours.spacing
         side = 2 * ((spacing - 1) // 2) + 1  # an odd number, so that the measured pixel is in the middle
         mean, spread = np.empty(where.size), np.empty(where.size)
         _cells(calibrated, where, side // 2, mean, spread)
         averaged = np.log(depth / mean)
-        (errors, around), of_cells = around_each.compare(targets), around_each.compare(averaged)
+        (errors, around), of_cells = neighbours.compare(targets), neighbours.compare(averaged)
         if np.mean(of_cells[0]) < np.mean(errors):  # of all of them: it is the few on depth edges that tell
             targets, cell, (errors, around) = averaged, side, of_cells
         roughness = _size(errors)

@@ -242,18 +242,19 @@ def _descend_all(
     scale: float,
     warm: bool,
 ) -> Fit:
-    coarse = problem.subset()
     tolerance = max(START_TOLERANCE, options.tolerance)
     descents: list[Descent] = []
     ends: list[tuple[float, Theta]] = []
-    for start, theta in [] if warm else starts:  # a warm one is near enough to go on with all pairs at once
+    if not warm:  # a warm start is near enough to go on with all pairs at once
+        coarse = problem.subset()
+    for start, theta in [] if warm else starts:
         theta, costs, iterations, stopped = levenberg_marquardt(coarse, theta, options.max_iterations, tolerance)
         rmse = scale * math.sqrt(costs[-1] / coarse.x.size)
         descents.append(Descent(start, float(theta[0]), rmse, iterations, stopped))
         ends.append((start, theta))
     # Compared on all pairs, and with the fixed coordinates themselves: a subset can mislead, and the result is
     # never to be worse than a fixed coordinate.
-    start, theta = min(ends + starts, key=lambda candidate: problem(candidate[1])[0])
+    start, theta = starts[0] if warm else min(ends + starts, key=lambda candidate: problem(candidate[1])[0])
     theta, costs, iterations, stopped = levenberg_marquardt(problem, theta, options.max_iterations, options.tolerance)
     history = tuple(scale * math.sqrt(cost / problem.x.size) for cost in costs)
     descents.append(Descent(start, float(theta[0]), history[-1], iterations, stopped))

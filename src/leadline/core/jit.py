@@ -30,14 +30,14 @@ def inlined(function: Callable[..., Any]) -> Any:
 def is_warm(*, general: bool = False) -> bool:
     """Whether the largest kernels are in the on-disk cache and up to date, so that a first call need not compile them.
 
-    With `general` also those of the general system, which the paper's does without.
+    With `general` those of the general system, and else those of the paper's.
     """
     from leadline.core import platecycle, vcycle
 
-    kernels = [vcycle._half_parallel, *([platecycle._half_parallel] if general else [])]
+    kernel = platecycle._half_parallel if general else vcycle._half_parallel
     try:
         # An index is empty if its source has changed since.
-        return all(bool(kernel._cache._cache_file._load_index()) for kernel in kernels)
+        return bool(kernel._cache._cache_file._load_index())
     except (AttributeError, OSError):  # numba's own business; not knowing only costs a notice
         return False
 

@@ -180,6 +180,17 @@ def robust_equations(x, target, precision, exponent, gain, offset, rest, in_logs
 
 
 @compiled()
+def log_rows(x, log_depth, exponent, gain, offset, rest, rows):
+    """Residuals in log depth and their derivatives in exponent, log gain, offset: rows of (4, n), pair by pair."""
+    response, power, q = np.empty(x.size), np.empty(x.size), np.empty(x.size)
+    if abs(exponent) < TINY:
+        _predict_log(x, gain, offset, response, power, q)
+    else:
+        _predict(x, exponent, gain, offset, rest, response, power, q)
+    _differentiate_log(x, log_depth, response, power, q, exponent, gain, rows)
+
+
+@compiled()
 def robust_residuals(x, target, exponent, gain, offset, rest, in_logs, residual):
     """The residuals alone, in metres (units of the scale) or in log depth."""
     response, power = np.empty(x.size), np.empty(x.size)

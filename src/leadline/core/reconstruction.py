@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from leadline.core import kernels
 from leadline.core.adaptive import Adapted, adapt
+from leadline.core.neighbours import Neighbours
 from leadline.core.solver import Solution, SolveStatus
 from leadline.core.system import System
 from leadline.core.types import BoolArray, FloatArray, ReconstructionOptions
@@ -81,7 +82,7 @@ class Kept:
             self._made_of = made_of
         return self._system
 
-    def solve(self, system: System, where: NDArray[np.intp], targets: FloatArray) -> Solution:
+    def solve(self, system: System, targets: FloatArray) -> Solution:
         """From the last field; the solution's own is to be read before the next but one is solved for.
 
         Not if zeros are nearer to what is now measured: after a cut the last field is another picture's.
@@ -91,8 +92,7 @@ class Kept:
             self._field = self._spare = None
         start = None
         if self._field is not None:
-            row, column = np.divmod(where, shape[1] - 2)
-            gap = targets - self._field[row + 1, column + 1]
+            gap = targets - self._field[system.where]
             if float((gap * gap).sum()) < float((targets * targets).sum()):
                 start = self._field[1:-1, 1:-1]
         solution = system.solve(targets, start=start, out=self._spare)
@@ -117,6 +117,7 @@ def reconstruct(
     precision: ArrayLike | None = None,
     targets: FloatArray | None = None,
     exact: BoolArray | None = None,
+    neighbours: Neighbours | None = None,
     kept: Kept | None = None,
 ) -> tuple[FloatArray, Reconstruction]:
     """Depth that equals `measured` at the pixels `where` and follows the gradients of log t elsewhere.
@@ -138,22 +139,24 @@ def reconstruct(
         Log residual that the field is drawn to at each measurement. Default: that of the measured depth.
     exact : (n,) bool, optional
         False where the result is to have the field's own depth and not the measured one. Default: nowhere.
+    neighbours : Neighbours, optional
+        Of the measurements, if they are known already.
     kept : Kept, optional
         What is left of the image before, and will be of this one. Default: every image stands alone.
     """
     height, width = calibrated.shape
     adapted = None
     if options.system == "adaptive":
-        adapted = adapt(calibrated, where, measured)
+        adapted = adapt(calibrated, where, measured, neighbours)
         edges, targets = adapted.edges, adapted.targets
         precision = adapted.precision if precision is None else np.minimum(precision, adapted.precision)
         options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
     kept = kept or Kept()
     system = kept.system(np.isfinite(calibrated), where, options, edges, precision)
     if targets is None:
-        targets = np.log(measured.astype(np.float64) / calibrated.flat[where].astype(np.float64))
-    solution = kept.solve(system, where, targets)
+        targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
+    solution = kept.solve(system, targets)
     depth = np.empty((height, width), measured.dtype)
     kernels.restore(calibrated, solution.field, depth)
-    depth.flat[where if exact is None else where[exact]] = measured if exact is None else measured[exact]
+    depth.ravel()[where if exact is None else where[exact]] = measured if exact is None else measured[exact]
     return depth, Reconstruction(solution.status, solution.iterations, solution.residual, solution.history, adapted)

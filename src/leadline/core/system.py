@@ -68,13 +68,13 @@ class System:
         self.options = options
         self._valid, self._points, self._edges = valid, where, edges
         row, column = np.divmod(where, valid.shape[1])
-        self._where = row + 1, column + 1
+        self.where = row + 1, column + 1  # of the padded field
         given = np.full(where.size, np.inf) if precision is None else _checked(precision, where.size)
         hard = np.isinf(given)
         self._soft = np.where(hard, 0.0, given)
         role = np.zeros((valid.shape[0] + 2, valid.shape[1] + 2), np.uint8)
         role[1:-1, 1:-1] = valid
-        role[self._where] = np.where(hard, np.uint8(_FIXED), np.uint8(_SOFT))
+        role[self.where] = np.where(hard, np.uint8(_FIXED), np.uint8(_SOFT))
         if not valid.all():  # otherwise there is one component
             kernels.fix_unobserved(role)
         code = np.zeros_like(role)
@@ -84,13 +84,13 @@ class System:
         self.operator = Operator(code, data, laplacian)
         if self.operator.representable and not (edges is None and hard.all() and laplacian < STIFF):
             mass = np.where(code > 0, np.float32(data), np.float32(0))
-            mass[self._where] += self._soft
+            mass[self.where] += self._soft
             self.operator = Operator(code, data, laplacian, _planes(edges, valid), mass)
         # The field to start from, and whose residual the tolerance is relative to, has the measured values at hard
         # measurements and, at soft ones, the share that balances their pull against a surrounding of zeros: that of a
         # field of zeros grows without bound with the precision.
         self._share = np.ones(where.size)
-        np.divide(self._soft, self.operator.diagonal(*self._where), out=self._share, where=~hard)
+        np.divide(self._soft, self.operator.diagonal(*self.where), out=self._share, where=~hard)
         self._levels: Hierarchy | Plate | None = None
         self._cycle: VCycle | None = None
         self._work: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
@@ -113,12 +113,12 @@ class System:
         operator = self.operator
         field = np.empty(operator.code.shape) if out is None else out
         field.fill(0.0)
-        field[self._where] = values
+        field[self.where] = values
         pull = None
         if operator.edges is not None:
             pull = np.zeros(operator.code.shape)
-            pull[self._where] = self._soft * values
-            field[self._where] *= self._share
+            pull[self.where] = self._soft * values
+            field[self.where] *= self._share
         if self._work is None:
             self._work = np.empty(field.shape, np.float32), np.empty(field.shape, np.float32)
         r = self._work[0]

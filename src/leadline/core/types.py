@@ -308,9 +308,9 @@ class CompletionOptions:
     @classmethod
     def best(cls) -> CompletionOptions:
         """The most accurate setting on real scenes: a careful fit, and a residual system that each image chooses."""
-        # A tighter tolerance changes no score in its third digit.
+        # Tighter tolerances change no score in its third digit.
         return cls(
-            fit=FitOptions(exponent_spread=2.0, vetted=True),
+            fit=FitOptions(exponent_spread=2.0, vetted=True, tolerance=1e-8),
             reconstruction=ReconstructionOptions(system="adaptive", tolerance=3e-4),
         )
 

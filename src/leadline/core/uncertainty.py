@@ -26,13 +26,14 @@ with half of the measurements each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from leadline.core.jit import compiled
+from leadline.core.elementary import exp, log
+from leadline.core.jit import STENCIL, compiled, one_caller
 from leadline.core.rejection import nearest_others
 from leadline.core.types import BoolArray, FloatArray
 
@@ -45,6 +46,7 @@ LARGEST = 2.0
 COVERED = 0.96
 """Share of the measurements left out that lie within 1.96 sigma: a little above 95 %, because pixels err more than
 measurements show. The mean over a sensor's cell hides what varies within it."""
+_STRIP = 64  # columns: some cache lines
 _FLAT = 0.003  # log depth: relief below which a surface counts as even
 _SMALLEST = 1e-4  # log depth: errors below it are those of float32 and of the solver's tolerance
 _EXPECTED = (0.0, 0.5, 1.0, 0.0)  # b where errors say nothing,
@@ -77,36 +79,35 @@ def log_deviation(
     sigma : (n,) float, optional
         Standard deviation of each in log depth. Default: 0.
     """
-    shape = depth.shape
+    shape = (depth.shape[0], depth.shape[1])
     if where.size < FEWEST:
         return np.full(shape, np.nan, np.float32)
     own = np.zeros(where.size) if sigma is None else sigma
-    spacing = _spacing(where, (shape[0], shape[1]))
-    folds = _folds(where, shape[1], spacing)
-    near = distance_to(where, shape)
+    with one_caller():
+        spacing, near = _spacing(where, shape), distance_to(where, shape)
+    small, large = _folds(where, shape[1], spacing)
     errors, distances, reliefs = [], [], []
-    for out in folds:
-        predicted, distance = without(out), distance_to(where[~out], shape)
+    for out in (small, large):
+        predicted = without(out)
+        with one_caller():
+            left, far = _logs(predicted), distance_to(where[~out], shape)
+            reliefs.append(_relief(left, where[out]))
         errors.append(_errors(predicted.flat[where[out]], measured[out], own[out]))
-        distances.append(distance.flat[where[out]])
-        reliefs.append(_relief(predicted, where[out]))
-    with np.errstate(invalid="ignore", divide="ignore"):  # of the second fold: its quarters
-        shift = np.log(predicted.astype(np.float64) / depth) * near / distance
+        distances.append(far.flat[where[out]])
 
-    small, large = folds
     mean = float(errors[0].mean())
     around = _Surrounding(where[small], errors[0], shape, spacing, mean)
     apart = ~large[small]
     elsewhere = _Surrounding(where[small][apart], errors[0][apart], shape, spacing, mean)
-    means = around.at_its_points(), elsewhere.map().flat[where[large]]
+    means = around.at_its_points(), elsewhere.at(where[large])
     features = _features(np.concatenate(distances), np.concatenate(means), np.concatenate(reliefs), spacing)
-    size = np.concatenate(errors)
-    coefficients = _regression(features, np.log(size))
-    scale = float(np.quantile(size / np.exp(features @ coefficients), COVERED)) / 1.96
+    sizes = np.log(np.concatenate(errors))
+    coefficients = _regression(features, sizes)
+    coefficients[0] += np.quantile(sizes - features @ coefficients, COVERED) - math.log(1.96)
 
-    relief = _relief(depth, np.arange(depth.size)).reshape(shape)
-    dense = scale * np.exp(_features(near, around.map(), relief, spacing) @ coefficients)
-    result = np.minimum(np.sqrt(dense**2 + shift**2), LARGEST).astype(np.float32)
+    result = np.empty(shape, np.float32)
+    with one_caller():  # what was left out last are the quarters
+        _deviations(_logs(depth), left, near, far, around.logs, spacing, coefficients, result)
     result.flat[where] = own
     return result
 
@@ -140,19 +141,25 @@ def _folds(where: NDArray[np.intp], width: int, spacing: float) -> tuple[BoolArr
 
 
 def _features(
-    distance: NDArray[np.float64], mean: NDArray[np.float64], relief: NDArray[np.float64], spacing: float
+    distance: NDArray[np.float32], mean: NDArray[np.float64], relief: NDArray[np.float32], spacing: float
 ) -> NDArray[np.float64]:
     # A measured pixel, at distance zero, is not asked for.
     away = np.log(np.maximum(distance, 1.0) / spacing)
     return np.stack((np.ones_like(mean), away, np.log(mean), np.log(relief + _FLAT)), axis=-1)
 
 
-def _relief(depth: FloatArray, where: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Standard deviation of log depth in the square of nine pixels around each of `where`, of those that are valid."""
+def _logs(depth: FloatArray) -> NDArray[np.float32]:
+    """Log depth, with a border of NaN."""
+    logs = np.full((depth.shape[0] + 2, depth.shape[1] + 2), np.nan, np.float32)
     with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(depth.astype(np.float64))
-    relief = np.empty(where.size)
-    _deviations(logs, where, relief)
+        np.log(depth, out=logs[1:-1, 1:-1], casting="same_kind")
+    return logs
+
+
+def _relief(logs: NDArray[np.float32], where: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Standard deviation of log depth in the square of nine pixels around each of `where`, of those that are valid."""
+    relief = np.empty(where.size, np.float32)
+    _reliefs(logs, where, relief)
     return relief
 
 
@@ -175,100 +182,185 @@ def _regression(features: NDArray[np.float64], values: NDArray[np.float64]) -> N
 
 
 class _Surrounding:
-    """Mean of values at points, weighted by a Gaussian of their distance; far from all of them, `mean`."""
+    """Mean of values at points, weighted by a Gaussian of their distance; far from all of them, `mean`.
+
+    The sums are formed at nodes a spacing apart: a point is shared out between the four around it, and a pixel asks
+    the four around it. Either widens the Gaussian, by a sixth of a squared spacing on the average; it is made as much
+    narrower.
+    """
 
     def __init__(
         self,
         where: NDArray[np.intp],
         values: NDArray[np.float64],
-        shape: tuple[int, ...],
+        shape: tuple[int, int],
         spacing: float,
         mean: float,
     ) -> None:
         self._where, self._values, self._mean = where, values, mean
-        # Points are gathered in cells of half a spacing, so that the sums are two products of small matrices.
-        side = max(1.0, spacing / 2)
-        rows, columns = np.divmod(where, shape[1])
-        self._cells = (rows / side).astype(np.intp), (columns / side).astype(np.intp)
-        self._weights = [_gaussian(size, side, BLOCK * spacing) for size in shape]
-        totals, counts = (np.zeros([weights.shape[1] for weights in self._weights]) for _ in range(2))
-        np.add.at(totals, self._cells, values)
-        np.add.at(counts, self._cells, 1.0)
-        down, across = self._weights
-        self._total, self._count = (down @ sums @ across.T for sums in (totals, counts))
+        self._width, self._spacing = shape[1], spacing
+        nodes = [int((size - 1) / self._spacing) + 2 for size in shape]
+        down, across = (_gaussian(np.subtract.outer(np.arange(n), np.arange(n))) for n in nodes)
+        corners, shares = self._corners(where)
+        self._total, self._count = (np.zeros(nodes) for _ in range(2))
+        for sums, of_each in ((self._total, values), (self._count, 1.0)):
+            np.add.at(sums, corners, shares * of_each)
+            sums[:] = down @ sums @ across
 
-    def map(self) -> NDArray[np.float64]:
-        """At every pixel."""
-        result: NDArray[np.float64] = (self._total + self._mean) / (self._count + 1.0)
-        return result
+    @property
+    def logs(self) -> NDArray[np.float32]:
+        """Logarithms of the means at the nodes."""
+        return np.log(self._means(self._total, self._count)).astype(np.float32)
+
+    def at(self, where: NDArray[np.intp]) -> NDArray[np.float64]:
+        """The means at some pixels."""
+        return self._means(*self._sums(where))
 
     def at_its_points(self) -> NDArray[np.float64]:
         """At each of the points, without it."""
-        rows, columns = np.divmod(self._where, self._total.shape[1])
-        down, across = self._weights
-        own = down[rows, self._cells[0]] * across[columns, self._cells[1]]
-        total = np.maximum(self._total[rows, columns] - own * self._values, 0.0)
-        count = np.maximum(self._count[rows, columns] - own, 0.0)
-        result: NDArray[np.float64] = (total + self._mean) / (count + 1.0)
-        return result
+        total, count = self._sums(self._where)
+        row, column = (1.0 - 2.0 * (1.0 - _gaussian(1.0)) * f * (1.0 - f) for _, f in self._places(self._where))
+        own = row * column  # with f of it at one node and 1 - f at the next, to either of which it speaks from both
+        return self._means(np.maximum(total - own * self._values, 0.0), np.maximum(count - own, 0.0))
+
+    def _means(self, total: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np.float64]:
+        return (total + self._mean) / (count + 1.0)
+
+    def _sums(self, where: NDArray[np.intp]) -> list[NDArray[np.float64]]:
+        corners, shares = self._corners(where)
+        return [(shares * sums[corners]).sum(axis=0) for sums in (self._total, self._count)]
+
+    def _places(self, where: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+        """The last node above, and to the left of, each pixel, and how far beyond it the pixel is, in spacings."""
+        for place in np.divmod(where, self._width):
+            node = (place / self._spacing).astype(np.intp)
+            yield node, place / self._spacing - node
+
+    def _corners(
+        self, where: NDArray[np.intp]
+    ) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], NDArray[np.float64]]:
+        """Rows and columns of the four nodes around each pixel, and the share of each, (4, n)."""
+        (row, f), (column, g) = self._places(where)
+        corners = np.stack((row, row, row + 1, row + 1)), np.stack((column, column + 1, column, column + 1))
+        return corners, np.stack(((1 - f) * (1 - g), (1 - f) * g, f * (1 - g), f * g))
 
 
-def _gaussian(size: int, side: float, width: float) -> NDArray[np.float64]:
-    """Weight of each cell's middle at each pixel of an axis."""
-    middles = (np.arange(math.ceil(size / side)) + 0.5) * side - 0.5
-    weights: NDArray[np.float64] = np.exp(-0.5 * ((np.arange(size)[:, None] - middles) / width) ** 2)
-    return weights
+def _gaussian(spacings: NDArray[np.intp] | float) -> NDArray[np.float64]:
+    weight: NDArray[np.float64] = np.exp(-0.5 * np.square(spacings) / (BLOCK**2 - 1 / 3))
+    return weight
 
 
-def distance_to(where: NDArray[np.intp], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def distance_to(where: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.float32]:
     """Distance in pixels to the nearest of the points: Felzenszwalb and Huttenlocher's two passes."""
-    squares = np.full(shape, float(shape[0] ** 2 + shape[1] ** 2) * 4.0)
-    squares.flat[where] = 0.0
-    for _ in range(2):
-        squares = np.ascontiguousarray(squares.T)
-        _envelope(squares)
-    distance: NDArray[np.float64] = np.sqrt(squares)
+    distance = np.full(shape, np.inf, np.float32)
+    distance.flat[where] = 0.0
+    _down(distance)
+    _across(distance)
     return distance
 
 
+@compiled(fastmath=STENCIL)
+def _relief_row(above, here, below, relief):  # type: ignore[no-untyped-def]
+    """Of three rows of log depth, each longer than `relief` by a pixel at both ends."""
+    none, one = np.float32(0.0), np.float32(1.0)
+    for j in range(relief.size):
+        total, square, count = none, none, none
+        middle = here[j + 1]
+        for log_depth in (
+            above[j],
+            above[j + 1],
+            above[j + 2],
+            here[j],
+            middle,
+            here[j + 2],
+            below[j],
+            below[j + 1],
+            below[j + 2],
+        ):
+            off = log_depth - middle  # NaN, and left out, if either is invalid
+            valid = off == off
+            total += off if valid else none
+            square += off * off if valid else none
+            count += one if valid else none
+        share = one / max(count, one)
+        relief[j] = math.sqrt(max(none, share * square - (share * total) * (share * total)))
+
+
 @compiled(parallel=True)
-def _deviations(values, where, deviation):  # type: ignore[no-untyped-def]
-    height, width = values.shape
+def _reliefs(logs, where, relief):  # type: ignore[no-untyped-def]
+    width = logs.shape[1] - 2
     for n in prange(where.size):
         i, j = where[n] // width, where[n] % width
-        total, square, count = 0.0, 0.0, 0
-        for k in range(max(i - 1, 0), min(i + 2, height)):
-            for m in range(max(j - 1, 0), min(j + 2, width)):
-                off = values[k, m] - values[i, j]  # NaN, and left out, if either is invalid
-                if off == off:
-                    total += off
-                    square += off * off
-                    count += 1
-        deviation[n] = math.sqrt(max(0.0, square / count - (total / count) ** 2)) if count else 0.0
+        square = logs[i : i + 3, j : j + 3]
+        _relief_row(square[0], square[1], square[2], relief[n : n + 1])
+
+
+@compiled(parallel=True, fastmath=STENCIL)
+def _deviations(logs, left, near, far, nodes, spacing, coefficients, deviation):  # type: ignore[no-untyped-def]
+    """Sigma of every pixel; `nodes` are the log means of the surroundings."""
+    height, width = deviation.shape
+    constant, by_distance, by_mean, by_relief = coefficients
+    constant -= by_distance * math.log(spacing)
+    for i in prange(height):
+        k = int(i / spacing)
+        f = i / spacing - k
+        row = by_mean * ((1.0 - f) * nodes[k] + f * nodes[k + 1]) + constant
+        power, relief = np.empty(width, np.float32), np.empty(width, np.float32)
+        for j in range(width):
+            m = int(j / spacing)
+            power[j] = row[m] + (j / spacing - m) * (row[m + 1] - row[m])
+        _relief_row(logs[i], logs[i + 1], logs[i + 2], relief)
+        _sigma_row(power, relief, logs[i + 1], left[i + 1], near[i], far[i], by_distance, by_relief, deviation[i])
+
+
+@compiled(fastmath=STENCIL)
+def _sigma_row(power, relief, logs, left, near, far, by_distance, by_relief, deviation):  # type: ignore[no-untyped-def]
+    for j in range(power.size):
+        x = power[j] + by_distance * log(max(near[j], 1.0)) + by_relief * log(relief[j] + _FLAT)
+        shift = np.float64(left[j + 1] - logs[j + 1]) * near[j] / far[j]
+        square = exp(2.0 * x) + shift * shift
+        deviation[j] = LARGEST if square > LARGEST * LARGEST else math.sqrt(square)  # NaN stays
 
 
 @compiled(parallel=True)
-def _envelope(squares):  # type: ignore[no-untyped-def]
-    """Replace each row f by the lower envelope of the parabolas f_q + (p - q)^2."""
-    for i in prange(squares.shape[0]):
-        row = squares[i].copy()
-        size = row.size
-        apex = np.zeros(size, np.int64)
-        start = np.empty(size + 1)
-        last = 0
-        start[0], start[1] = -np.inf, np.inf
-        for q in range(1, size):
-            cross = -np.inf
-            while True:
-                p = apex[last]
-                cross = ((row[q] + q * q) - (row[p] + p * p)) / (2.0 * (q - p))
-                if cross > start[last]:
+def _down(distance):  # type: ignore[no-untyped-def]
+    """To the nearest zero of the same column, in strips of columns; infinite if there is none."""
+    height, width = distance.shape
+    one = np.float32(1.0)
+    for strip in prange((width + _STRIP - 1) // _STRIP):
+        columns = distance[:, strip * _STRIP : (strip + 1) * _STRIP]
+        for i in range(1, height):
+            for j in range(columns.shape[1]):
+                columns[i, j] = min(columns[i, j], columns[i - 1, j] + one)
+        for i in range(height - 2, -1, -1):
+            for j in range(columns.shape[1]):
+                columns[i, j] = min(columns[i, j], columns[i + 1, j] + one)
+
+
+@compiled(parallel=True)
+def _across(distance):  # type: ignore[no-untyped-def]
+    """From distances d within columns to those in the plane: the lower envelope of each row's d_q^2 + (p - q)^2."""
+    height, width = distance.shape
+    for i in prange(height):
+        row = distance[i]
+        apex, level, start = np.empty(width, np.int32), np.empty(width), np.empty(width)
+        count = 0
+        for q in range(width):
+            if row[q] == np.inf:
+                continue
+            here, cross = np.float64(row[q]) ** 2 + np.float64(q) ** 2, -np.inf
+            while count > 0:
+                cross = (here - level[count - 1]) / (2.0 * (q - apex[count - 1]))
+                if cross > start[count - 1]:
                     break
-                last -= 1
-            last += 1
-            apex[last], start[last], start[last + 1] = q, cross, np.inf
-        last = 0
-        for q in range(size):
-            while start[last + 1] < q:
-                last += 1
-            squares[i, q] = row[apex[last]] + (q - apex[last]) ** 2
+                count, cross = count - 1, -np.inf
+            apex[count], level[count], start[count] = q, here, cross
+            count += 1
+        first = 0
+        for k in range(count):
+            last = min(width, max(first, math.ceil(start[k + 1]))) if k < count - 1 else width
+            middle = np.float32(apex[k])
+            rest = np.float32(level[k] - np.float64(apex[k]) ** 2)
+            for p in range(first, last):
+                row[p] = math.sqrt(rest + (np.float32(p) - middle) * (np.float32(p) - middle))
+            first = last

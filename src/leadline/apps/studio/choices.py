@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import click
 
-from leadline.apps.options import completion_flags, completion_options
+from leadline.apps.options import DEFAULT, PRESETS, completion_flags, completion_options
 from leadline.core.types import CompletionOptions, InputError, PriorKind
 
 FILE = "file"
@@ -27,8 +27,8 @@ class Choice:
     prior_kind: PriorKind | None = None
     reference_unit: str | None = None
     uncertainty: bool = False
-    flags: tuple[str, ...] = ()  # options that differ from the default, as on the command line
-    options: CompletionOptions = field(default_factory=CompletionOptions)
+    flags: tuple[str, ...] = ()  # options that were chosen, as on the command line
+    options: CompletionOptions = field(default_factory=PRESETS[DEFAULT])
 
 
 def choice_of(wish: Mapping[str, Any]) -> Choice:
@@ -67,23 +67,24 @@ def choice_of(wish: Mapping[str, Any]) -> Choice:
 
 
 def form() -> list[dict[str, Any]]:
-    """The options of a completion for the page: name, flag, help, default, and the choices if there are only some."""
+    """The options of a completion for the page: name, flag, help, default, and the choices if there are only some.
+
+    A default, and a choice, that is empty leaves it to the preset.
+    """
     rows = []
     for option in _parser().params:
         if option.name in _NOT_OFFERED or not isinstance(option, click.Option):
             continue
         kind = option.type
-        choices = list(kind.choices) if isinstance(kind, click.Choice) else None
-        default = option.default
-        if option.is_flag:
-            choices, default = list(SWITCH), SWITCH[bool(default)]
-        shown = ",".join(f"{number:g}" for number in default) if isinstance(default, tuple) else default
+        choices = list(kind.choices) if isinstance(kind, click.Choice) else list(SWITCH) if option.is_flag else None
+        if choices and option.default is None:
+            choices.insert(0, "")
         rows.append(
             {
                 "name": option.name,
                 "flag": option.opts[0],
                 "help": option.help,
-                "default": "" if shown is None else str(shown),
+                "default": option.default or "",
                 "choices": choices,
             }
         )
@@ -101,12 +102,17 @@ def _options(wish: Any) -> tuple[tuple[str, ...], CompletionOptions]:
         raise InputError(f"`options` must be some of {', '.join(known)}.")
     changed = {name: str(value).strip() for name, value in wish.items()}
     flags = tuple(
-        known[name]["flag"] if value == SWITCH[True] else f"{known[name]['flag']}={value}"
-        for name, value in changed.items()
-        if value not in ("", known[name]["default"])
+        _flag(known[name], value) for name, value in changed.items() if value not in ("", known[name]["default"])
     )
     try:
         context = _parser().make_context("options", list(flags))
     except click.ClickException as error:
         raise InputError(error.format_message()) from error
-    return flags, completion_options(context.params, context)
+    return flags, completion_options(context.params)
+
+
+def _flag(row: Mapping[str, Any], value: str) -> str:
+    flag: str = row["flag"]
+    if row["choices"] == ["", *SWITCH] and value in SWITCH:
+        return flag if value == SWITCH[True] else f"--no-{flag[2:]}"
+    return f"{flag}={value}"

@@ -136,7 +136,9 @@ def _program(result: Result, sparse: str, unit: str, prior: str) -> str:
 
 
 def _options_text(options: CompletionOptions) -> str:
-    """The options that differ from the default, as source; empty if none does."""
+    """The options as source: the preset, or what differs from the default in Python; empty if nothing does."""
+    if options == CompletionOptions.best():
+        return ", options=leadline.CompletionOptions.best()"
     parts = []
     for field in fields(options):
         value = getattr(options, field.name)

@@ -38,7 +38,7 @@ class Moved:
     """The completion at an exponent chosen by hand."""
 
     response: Response
-    rmse: float  # metres, at the measurements, before the residual is spread
+    rmse: float  # metres, at the measurements that were fitted, before the residual is spread
     depth: FloatArray
 
 
@@ -73,6 +73,16 @@ class Result:
         return Trial(
             self.stem, self.maps.image, self.maps.prior, self.sparse, reference, self.scored(), self.camera, predictions
         )
+
+    def pairs(self) -> tuple[NDArray[np.intp], BoolArray]:
+        """Flat indices of the measurements that meet the prior and were not rejected; and which of them were fitted."""
+        from leadline.core.calibration import SMALLEST
+
+        h = self.trial().relative()
+        where = np.flatnonzero((h >= SMALLEST) & (self.sparse > 0) & np.isfinite(self.sparse))
+        if self.completion.rejected is not None:
+            where = np.setdiff1d(where, self.completion.rejected.where)
+        return where, self.completion.fit.weights > 0
 
     def scored(self) -> BoolArray:
         """Where the result is compared with the reference: what has one and was not measured."""
@@ -207,15 +217,13 @@ def move_exponent(result: Result, exponent: float) -> Moved:
         raise InputError(f"the exponent must lie between -20 and 20, got {exponent}.")
     h = result.trial().relative()
     known = h[np.isfinite(h)]
-    where = np.flatnonzero(np.isfinite(h) & (result.sparse > 0) & np.isfinite(result.sparse))
-    if result.completion.rejected is not None:
-        where = np.setdiff1d(where, result.completion.rejected.where)
+    where, fitted = result.pairs()
     measured = result.sparse.flat[where]
-    response = fit_at(exponent, h.flat[where], measured, (float(known.min()), float(known.max())))
+    response = fit_at(exponent, h.flat[where[fitted]], measured[fitted], (float(known.min()), float(known.max())))
     with one_caller():
         calibrated = np.ascontiguousarray(response(h), np.float32)
         depth, _ = reconstruct(calibrated, where, measured, result.choice.options.reconstruction)
-    off = np.asarray(calibrated.flat[where], np.float64) - measured
+    off = (np.asarray(calibrated.flat[where], np.float64) - measured)[fitted]
     return Moved(response, float(np.sqrt(np.mean(off * off))), depth)
 
 

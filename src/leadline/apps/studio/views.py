@@ -107,13 +107,15 @@ def diagnosis(result: Result) -> dict[str, Any]:
     places = held_out_sample(trial.reference, trial.scored)
     places = places[np.isfinite(h.flat[places])]
     held_out = (h.flat[places], np.asarray(trial.reference.flat[places], np.float64)) if places.size else None
-    few = _spread(prior.size, 4000)
-    profile = exponent_profile(prior[few], measured[few], response.exponent, prior_range=ends, held_out=held_out)
+    where, fitted = result.pairs()
+    few = where[fitted][_spread(int(fitted.sum()), 4000)]
+    pairs = h.flat[few], np.asarray(result.sparse.flat[few], np.float64)
+    profile = exponent_profile(*pairs, response.exponent, prior_range=ends, held_out=held_out)
     shown = _spread(prior.size, _SHOWN_PAIRS)
     gains = {}
     for name, exponent in {**MEMBERS, ADAPTIVE: response.exponent}.items():
         try:
-            found = response if name == ADAPTIVE else fit_at(exponent, prior[few], measured[few], ends)
+            found = response if name == ADAPTIVE else fit_at(exponent, *pairs, ends)
             gains[name] = gain_curve(found, prior, points=60).to_dict()
         except InputError:
             continue  # out of range for this exponent

@@ -7,6 +7,7 @@ import { emptyAll, held, restore, setUp, show } from '/assets/slots.js';
 import { Mask, showPair, showPicture } from '/assets/viewer.js';
 
 const TITLES = { image: 'Picture', measurements: 'Measurements', prior: 'Prior', depth: 'Depth', error: 'Error', normals: 'Normals', uncertainty: 'Uncertainty', points: '3D', compare: 'Compare', moved: 'Depth at λ', change: 'Change' };
+const PRESET = 'as in the preset'; // an option that was left alone
 const mask = new Mask();
 let start = null, told = null, curves = null, moved = null, view = 'depth', cloud = null, loadedCloud = 0, working = 0;
 const pair = { left: 'gdisp', right: 'ours', what: 'depth' };
@@ -84,8 +85,8 @@ function fillForm() {
   for (const option of start.options) {
     const id = `option-${option.name}`;
     const field = option.choices
-      ? element('select', {}, ...option.choices.map((choice) => element('option', { value: choice, textContent: choice })))
-      : element('input', { type: 'text', placeholder: option.default });
+      ? element('select', {}, ...option.choices.map((choice) => element('option', { value: choice, textContent: choice || PRESET })))
+      : element('input', { type: 'text', placeholder: option.default || PRESET });
     Object.assign(field, { id, value: option.default });
     Object.assign(field.dataset, { option: option.name, default: option.default });
     const hint = element('span', { className: 'hint', textContent: option.help });
