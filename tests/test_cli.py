@@ -7,20 +7,16 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import get_type_hints
 
-import click
 import numpy as np
 import pytest
 from PIL import Image
 
 from cli_frames import ALL, ONE, SHAPE, environment, leadline, make_maps, prepare, replace_file, run
 from leadline.apps import cli
-from leadline.apps.options import completion_flags, completion_options
 from leadline.core import pipeline
-from leadline.core.types import CompletionOptions, InputError
+from leadline.core.types import CompletionOptions
 from leadline.sensors.depth_files import read_depth
 from leadline.sensors.grids import scatter_nearest
 
@@ -120,51 +116,6 @@ def test_info_names_what_a_bug_report_needs() -> None:
 # ---- flags made from the dataclasses
 
 
-def test_every_field_is_a_flag_and_its_help_says_what_applies_without_it() -> None:
-    command = cli.group.get_command(None, "complete")  # type: ignore[arg-type]
-    made = {parameter.name: parameter for parameter in command.params}  # type: ignore[union-attr]
-    for name, hint in get_type_hints(CompletionOptions).items():
-        prefix = "fit_" if name == "fit" else ""
-        for field in fields(hint) if is_dataclass(hint) else [f for f in fields(CompletionOptions) if f.name == name]:
-            flag = made[f"{prefix}{field.name}"]
-            assert flag.opts == [f"--{prefix}{field.name}".replace("_", "-")]
-            assert flag.default is None
-    shown = {name: re.findall(r"\[(.*)\]", flag.help) for name, flag in made.items() if getattr(flag, "help", None)}
-    assert shown["tolerance"] == ["best: 0.0003; paper: 1e-06"]
-    assert shown["fit_vetted"] == ["best: yes; paper: no"]
-    assert shown["fit_exponent_spread"] == ["best: 2; paper: no"]
-    assert shown["fit_starts"] == ["default: -1,0,1"]
-    assert shown["weight_data"] == ["with --system fixed: 0.001"]
-    assert shown["max_iterations"] == []
-    assert preset() == preset("--preset=best") == CompletionOptions.best()
-    assert preset("--preset=paper") == CompletionOptions.paper() == CompletionOptions()
-
-
-def preset(*flags: str) -> CompletionOptions:
-    command = click.command()(completion_flags(lambda **values: values))
-    context = command.make_context("options", list(flags))
-    return completion_options(context.params)
-
-
-def test_a_preset_is_changed_by_the_flags_that_are_given() -> None:
-    best = CompletionOptions.best()
-    assert preset("--preset=best") == best != CompletionOptions.paper()
-    # Given in full, a flag counts even where it says what is the paper's default.
-    assert preset("--preset=best", "--fit-loss=squared") == replace(best, fit=replace(best.fit, loss="squared"))
-    assert preset("--no-fit-vetted") == replace(best, fit=replace(best.fit, vetted=False))
-    assert preset("--preset=paper", "--reject") == CompletionOptions(reject=True)
-
-
-def test_weights_that_the_preset_would_ignore_are_refused_with_the_way_out() -> None:
-    for value in ("1e-2", "1e-3"):  # another one, and that of the fixed system
-        with pytest.raises(InputError, match="leave --weight-data out, or add --system fixed or --preset paper"):
-            preset(f"--weight-data={value}")
-    best = CompletionOptions.best()
-    fixed = replace(best.reconstruction, system="fixed", weight_data=1e-2)
-    assert preset("--system=fixed", "--weight-data=1e-2") == replace(best, reconstruction=fixed)
-    assert preset("--preset=paper", "--weight-data=1e-2").reconstruction.weight_data == 1e-2
-
-
 def test_flags_reach_the_options(here: Path) -> None:
     assert (
         leadline(f"{ONE} --unit mm --fit-starts=-1,0.5 --fit-tolerance 1e-9 --tolerance 1e-5 --strict").exit_code == 0
@@ -184,12 +135,13 @@ def test_a_wrong_value_names_its_flag(here: Path) -> None:
 # ---- one image
 
 
-def test_the_depth_written_is_the_pipeline_s(here: Path) -> None:
-    result = leadline(f"{ONE} --unit mm --form npy --calibrated")
+@pytest.mark.parametrize(("flags", "options"), [("", CompletionOptions.best()), ("--preset paper", None)])
+def test_the_depth_written_is_the_pipeline_s(flags: str, options: CompletionOptions | None, here: Path) -> None:
+    result = leadline(f"{ONE} --unit mm --form npy --calibrated {flags}")
     assert result.exit_code == 0, result.output
     _, sparse, prior = make_maps(0)
     metres = np.where(sparse > 0, sparse * 1e-3, np.nan).astype(np.float32)
-    expected = pipeline.complete(prior, metres, options=CompletionOptions.best())
+    expected = pipeline.complete(prior, metres, options=options)
     np.testing.assert_array_equal(np.load("out/photo_depth.npy"), expected.depth)
     np.testing.assert_array_equal(np.load("out/photo_calibrated.npy"), expected.calibrated)
     np.testing.assert_array_equal(np.load("out/photo_depth.npy")[sparse > 0], metres[sparse > 0])

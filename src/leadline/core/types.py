@@ -232,7 +232,7 @@ class FitOptions:
     )
     exponent_spread: float | None = field(
         default=None,
-        metadata={"help": "shrink a poorly known exponent to 0, as if drawn around it so widely; default: no"},
+        metadata={"help": "shrink a poorly known exponent to 0, as if drawn around it so widely"},
     )
 
     vetted: bool = field(
