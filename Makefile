@@ -24,7 +24,9 @@ export NO_MKDOCS_2_WARNING := 1
 demo: $(BASE)
 	$(BIN)/leadline demo
 
+# Compiled once beforehand: workers that each compile the same may differ in the last bit.
 test: lint browser
+	$(BIN)/leadline warm-up
 	$(BIN)/pytest -n $(JOBS) --quiet
 	$(BIN)/mkdocs build --strict --quiet
 

@@ -1,9 +1,9 @@
-"""What the preset `best` costs: the whole completion over that of the paper's configuration, size by size.
+"""What the preset `best` and the uncertainty cost: whole completions over each other, size by size.
 
     python benchmarks/presets.py [SCENES MODEL.onnx]
 
-With a folder of scene folders and a network their images are timed, too, at their own sizes. Both presets take turns
-in one process; ratios are between medians of processor time, so that another program's load cancels.
+With a folder of scene folders and a network their images are timed, too, at their own sizes. All take turns in one
+process; ratios are between medians of processor time, so that another program's load cancels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from timing import Size, scene
 
-from leadline import Completion, CompletionOptions, complete
+from leadline import CompletionOptions, complete
 from leadline.bench.observations import CASES
 from leadline.bench.patterns import Sensor
 from leadline.datasets.scenes import SceneFolders
@@ -30,18 +30,23 @@ REPEATS = 5
 
 
 def compare(name: str, prior: NDArray[np.float32], sparse: NDArray[np.float32]) -> None:
-    """Print one line: milliseconds and iterations of both presets, and the ratio of the times."""
-    runs: dict[str, list[float]] = {preset: [] for preset in PRESETS}
-    last: dict[str, Completion] = {}
+    """Print one line: milliseconds and iterations of both presets, their ratio, and what sigma makes of each."""
+    runs: dict[tuple[str, bool], list[float]] = {}
+    iterations: dict[str, int] = {}
     for _ in range(REPEATS + 1):  # the first compiles
         for preset, options in PRESETS.items():
-            start = process_time()
-            last[preset] = complete(prior, sparse, options=options)
-            runs[preset].append(process_time() - start)
-    times = {preset: median(seconds[1:]) for preset, seconds in runs.items()}
-    iterations = {preset: result.reconstruction.iterations for preset, result in last.items()}
-    columns = "  ".join(f"{preset} {1e3 * times[preset]:7.1f} ms, {iterations[preset]:2d} it." for preset in PRESETS)
-    sys.stdout.write(f"{name:44s}  {columns}  ratio {times['best'] / times['paper']:.2f}\n")
+            for sigma in (False, True):
+                start = process_time()
+                result = complete(prior, sparse, options=options, uncertainty=sigma)
+                runs.setdefault((preset, sigma), []).append(process_time() - start)
+                iterations[preset] = result.reconstruction.iterations
+    times = {key: median(seconds[1:]) for key, seconds in runs.items()}
+    columns = "  ".join(
+        f"{preset} {1e3 * times[preset, False]:7.1f} ms, {iterations[preset]:2d} it." for preset in PRESETS
+    )
+    sigmas = ", ".join(f"{times[preset, True] / times[preset, False]:.2f}" for preset in PRESETS)
+    ratio = times["best", False] / times["paper", False]
+    sys.stdout.write(f"{name:44s}  {columns}  ratio {ratio:.2f}  with sigma {sigmas}\n")
     sys.stdout.flush()
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import zlib
 from collections.abc import Callable
 
 import numba
 import numpy as np
 import pytest
+
+# A shell's background job ignores Ctrl-C, and so would the commands that are tested here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
