@@ -28,8 +28,8 @@ from leadline.sensors.depth_files import read_depth, write_depth
 from leadline.sensors.grids import scatter_nearest
 
 VARIANTS: dict[str, tuple[str, ...]] = {
-    "paper": (),
-    "paper, reject": ("--reject",),
+    "paper": ("--preset", "paper"),
+    "paper, reject": ("--preset", "paper", "--reject"),
     "best": ("--preset", "best"),
     "best, reject": ("--preset", "best", "--reject"),
     "best, no network": ("--preset", "best"),
