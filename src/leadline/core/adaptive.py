@@ -18,7 +18,7 @@ Nothing here asks which prior it is. Every choice is a ratio of two quantities o
   relative standard deviation of t in the cell: where t varies within the cell by more than residuals do from one
   measurement to the next, where in the cell was measured matters more than what was measured.
 - **edge weights** 1 / (1 + (g / g_mean)^2), g the relative gradient of t, the mean square of both pixels'. They do not
-  ask which way an edge runs: the multigrid needs a third of the iterations then, and scores change by 1 or 2 %.
+  ask which way an edge runs: the multigrid needs less than half of the iterations then, and AbsRel rises by 1 to 3 %.
 - **stiffness** (spacing / 2)^2, so that the surface is a thin plate around each measurement, which makes no tents, and
   a membrane beyond; and **screening** 1 / diagonal^2: the residual fades over the size of the image. Both make the
   result independent of resolution.
@@ -42,7 +42,7 @@ PULL = 1000.0
 """Precision of a measurement in a cell of one depth, in units of the gradient weight: close to exact, since a surface
 that is held at its other measurements gives way by some hundredths under a unit force, whatever the spacing."""
 CLEAR = 300.0
-"""Signal from which on residuals are followed as closely as that; between 100 and 300 scores hardly change."""
+"""Signal from which on residuals are followed as closely as that; with 100 a strong prior's normals are 10 % worse."""
 ODD = 8.0
 """Roughnesses by which a measurement may differ from neighbours that agree before it loses its influence."""
 TRIM = 0.1

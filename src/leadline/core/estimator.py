@@ -127,13 +127,14 @@ def fit_response(
         Relative prior depth and metric depth (m) of the pairs, positive and finite.
     prior_range : (lowest, highest), optional
         Valid range of the dense prior; the map must be defined all over it. Default: that of the pairs.
+    options : FitOptions, optional
+        `vetted` asks for neighbours in the image, of which pairs alone know nothing: `complete` sees to it beforehand.
     sigma : (n,) array, optional
         Standard deviation of each measurement in metres, at least 0 and finite. What the prior adds to it is
         estimated. Default: all alike.
     groups : (n,) array of int, optional
         Pairs with the same number, from 0 on, may share their errors, e.g. those of one part of the image. It matters
         for `Fit.effective`, and through it where the exponent is shrunk. Default: errors are independent.
-
     near : Response, optional
         That of nearly the same pairs, such as those of the frame before: the descent starts from it and nowhere else.
         It is taken about the pairs' own means, so that neither may have changed its unit. Default: `options.starts`.
