@@ -23,13 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 from uncertainty import PRESETS, STRONG, load, names
 
+from leadline.base.arrays import BoolArray
 from leadline.bench.patterns import Sensor
 from leadline.bench.pulled import pull
+from leadline.core.options import CompletionOptions, FitOptions, LossName
 from leadline.core.pipeline import complete, respond
-from leadline.core.types import BoolArray, CompletionOptions, FitOptions, LossName, Prior
+from leadline.core.prior import Prior
 from leadline.datasets.scenes import SceneFolders
+from leadline.io.depth.files import read_values
 from leadline.priors.onnx import OnnxPrior
-from leadline.sensors.depth_files import read_values
 
 SHARE = 0.3  # of the measurements that are wrong
 NEAR = 1.10  # ratio that counts as unharmed

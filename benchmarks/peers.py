@@ -19,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from timing import Size, Times, scene, stopwatch
 
+from leadline.base.arrays import BoolArray
 from leadline.bench.observations import Case
-from leadline.core import kernels, pipeline, reconstruction
-from leadline.core.system import System as Ours
-from leadline.core.types import BoolArray, ReconstructionOptions
+from leadline.core import pipeline
+from leadline.core.options import ReconstructionOptions
+from leadline.core.solve import kernels, reconstruction
+from leadline.core.solve.system import System as Ours
 
 OURS = "leadline, multigrid"
 OURS_ONE_THREAD = "leadline, multigrid, one thread"

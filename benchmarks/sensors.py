@@ -24,8 +24,8 @@ from PIL import Image
 
 from leadline.apps.cli import group
 from leadline.bench.metrics import depth_scores
-from leadline.sensors.depth_files import read_depth, write_depth
-from leadline.sensors.grids import scatter_nearest
+from leadline.geometry.grids import scatter_nearest
+from leadline.io.depth.files import read_depth, write_depth
 
 VARIANTS: dict[str, tuple[str, ...]] = {
     "paper": ("--preset", "paper"),

@@ -21,12 +21,15 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.base.errors import InputError
 from leadline.bench.patterns import Sensor
 from leadline.bench.pulled import pull
+from leadline.core.options import CompletionOptions
 from leadline.core.pipeline import complete
-from leadline.core.types import CompletionOptions, InputError, Prior, Scene
+from leadline.core.prior import Prior
 from leadline.core.uncertainty import distance_to
 from leadline.datasets.resampling import shrink_depth, shrink_image
+from leadline.datasets.scene import Scene
 from leadline.datasets.scenes import SceneFolders
 from leadline.priors.onnx import OnnxPrior
 

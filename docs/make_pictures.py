@@ -20,14 +20,16 @@ import numpy as np
 from PIL import Image
 
 from leadline.apps.cli import group
+from leadline.base.arrays import FloatArray
 from leadline.bench.metrics import normals, relative_error
 from leadline.bench.observations import observe
-from leadline.core.types import Camera, FloatArray, Scene
 from leadline.datasets import rendered
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
+from leadline.geometry.grids import scatter_nearest
+from leadline.io.depth.files import read_depth, write_depth
 from leadline.report.colour import colourise, dots, limits, normals_picture
 from leadline.report.panel import Bar, Tile, panel
-from leadline.sensors.depth_files import read_depth, write_depth
-from leadline.sensors.grids import scatter_nearest
 
 WIDTH, HEIGHT = 640, 480
 BESIDE, ABOVE = 0.35, 0.25  # metres from the camera to the LiDAR

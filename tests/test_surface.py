@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.paths import ROOT
+
 PACKAGE = ROOT / "src" / "leadline"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

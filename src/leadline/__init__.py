@@ -11,43 +11,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leadline.core.estimator import Fit
+    from leadline.base.errors import InputError, LeadlineError
+    from leadline.core.fit.estimator import Fit
+    from leadline.core.fit.response import Response
     from leadline.core.noise import Noise
+    from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
     from leadline.core.pipeline import Completion, complete
-    from leadline.core.reconstruction import Reconstruction
-    from leadline.core.response import Response
+    from leadline.core.prior import Prior
+    from leadline.core.solve.reconstruction import Reconstruction
     from leadline.core.stream import Stream, StreamResult
-    from leadline.core.types import (
-        Camera,
-        CompletionOptions,
-        FitOptions,
-        InputError,
-        LeadlineError,
-        Prior,
-        ReconstructionOptions,
-        Scene,
-    )
+    from leadline.datasets.scene import Scene
+    from leadline.geometry.cameras import Camera
 
 __version__ = "0.1.0"
 
 # Resolved on first use: importing numba takes longer than importing everything else together.
 _HOME = {
-    "Camera": "types",
-    "Completion": "pipeline",
-    "CompletionOptions": "types",
-    "Fit": "estimator",
-    "FitOptions": "types",
-    "InputError": "types",
-    "LeadlineError": "types",
-    "Noise": "noise",
-    "Prior": "types",
-    "Reconstruction": "reconstruction",
-    "ReconstructionOptions": "types",
-    "Response": "response",
-    "Scene": "types",
-    "Stream": "stream",
-    "StreamResult": "stream",
-    "complete": "pipeline",
+    "Camera": "geometry.cameras",
+    "Completion": "core.pipeline",
+    "CompletionOptions": "core.options",
+    "Fit": "core.fit.estimator",
+    "FitOptions": "core.options",
+    "InputError": "base.errors",
+    "LeadlineError": "base.errors",
+    "Noise": "core.noise",
+    "Prior": "core.prior",
+    "Reconstruction": "core.solve.reconstruction",
+    "ReconstructionOptions": "core.options",
+    "Response": "core.fit.response",
+    "Scene": "datasets.scene",
+    "Stream": "core.stream",
+    "StreamResult": "core.stream",
+    "complete": "core.pipeline",
 }
 
 __all__ = [
@@ -74,7 +69,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
-    value = getattr(import_module(f"leadline.core.{_HOME[name]}"), name)
+    value = getattr(import_module(f"leadline.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

@@ -13,19 +13,24 @@ import click
 
 from leadline.apps.cli import say, version
 from leadline.apps.complete import prior_file
-from leadline.apps.folder import Report, conclude, guarded
-from leadline.apps.frame import Outcome, compile_kernels
 from leadline.apps.network import Network, given_flags, network_flags
 from leadline.apps.options import completion_flags, completion_options
 from leadline.apps.placement import fitted
-from leadline.core.types import Camera, CompletionOptions, FileError, FloatArray, InputError, PriorKind, json_ready
-from leadline.sensors import ros_messages
-from leadline.sensors.atomic import write_text
-from leadline.sensors.bags import IMAGES, INFOS, POINTS, Bag, DepthWriter, nearest
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError, InputError
+from leadline.base.strict_json import json_ready
+from leadline.batch.folder import Report, conclude, guarded
+from leadline.batch.frame import Outcome, compile_kernels
+from leadline.core.options import CompletionOptions
+from leadline.core.prior import PriorKind
+from leadline.geometry.cameras import Camera
+from leadline.io.atomic import write_text
+from leadline.io.ros import messages as ros_messages
+from leadline.io.ros.bags import IMAGES, INFOS, POINTS, Bag, DepthWriter, nearest
 
 if TYPE_CHECKING:
-    from leadline.sensors.cameras import ColmapCamera
-    from leadline.sensors.extrinsics import Transform
+    from leadline.geometry.lenses import ColmapCamera
+    from leadline.geometry.poses import Transform
 
 EXAMPLES = """\b
 Examples:
@@ -217,7 +222,7 @@ class Rig:
 
     @classmethod
     def of(cls, source: Bag, flags: Mapping[str, Any]) -> Rig:
-        from leadline.sensors.extrinsics import read_extrinsics
+        from leadline.io.cameras import read_extrinsics
 
         info, second = source.first(flags["camera_info"]), flags["depth_camera_info"]
         extrinsics = None if flags["extrinsics"] is None else read_extrinsics(flags["extrinsics"])
@@ -254,8 +259,8 @@ class Rig:
 
     def sparse(self, camera: Camera | ColmapCamera, message: Any, frame: str, time: int) -> FloatArray:
         """The measurements of a message on the grid of the picture of that frame and time."""
-        from leadline.sensors.projection import project
-        from leadline.sensors.tof import depth_cloud
+        from leadline.geometry.projection import project
+        from leadline.geometry.tof import depth_cloud
 
         if self.flags["depth"]:
             depth = ros_messages.depth_image(message)

@@ -188,14 +188,14 @@ def report(
     panels: int | None,
 ) -> None:
     """The paper's tables of RUN: medians over images and cases, per subset and as Macro; or a page with pictures."""
+    from leadline.base.errors import InputError
     from leadline.bench.ratios import ratios_table
     from leadline.bench.records import read_records
     from leadline.bench.reference import geometry_table, measure_references, read_references
     from leadline.bench.render import write_csvs
     from leadline.bench.results import read_results
     from leadline.bench.tables import TABLES
-    from leadline.core.types import InputError
-    from leadline.report.page import PANELS, write_page
+    from leadline.report.page.build import PANELS, write_page
 
     if html is not None and (form != "terminal" or output is not None):
         raise InputError("--html writes one page of its own; leave --format and -o out, or call again for them.")
@@ -323,9 +323,9 @@ def _console() -> Console:
 
 
 def _show(tables: list[Table], form: str, output: Path | None) -> None:
+    from leadline.base.errors import InputError
     from leadline.bench.render import latex, markdown, terminal
-    from leadline.core.types import InputError
-    from leadline.sensors.atomic import write_text
+    from leadline.io.atomic import write_text
 
     if not tables:
         raise InputError("There is nothing to show yet: no record has a score.")

@@ -120,7 +120,7 @@ class LazyGroup(click.Group):
 
 
 def _exit_if_known(error: Exception) -> None:
-    from leadline.core.types import LeadlineError  # here, because it brings numpy along
+    from leadline.base.errors import LeadlineError  # here, because it brings numpy along
 
     if isinstance(error, LeadlineError):
         say("error", str(error))
@@ -175,7 +175,7 @@ def demo(output: Path, width: int, height: int, seed: int) -> None:
     from rich.console import Console
 
     from leadline.apps.demo import run_demo
-    from leadline.apps.frame import compile_kernels
+    from leadline.batch.frame import compile_kernels
 
     compile_kernels()
     run_demo(output, width=width, height=height, seed=seed, console=Console())
@@ -196,9 +196,9 @@ def warm_up() -> None:
     """
     import time
 
-    from leadline.apps.frame import compile_kernels
+    from leadline.batch.frame import compile_kernels
     from leadline.core import pipeline
-    from leadline.core.types import CompletionOptions
+    from leadline.core.options import CompletionOptions
 
     start = time.perf_counter()
     fresh = False

@@ -15,21 +15,23 @@ import numpy as np
 
 from leadline.apps.cli import say, version
 from leadline.apps.complete import make_writable, prior_file
-from leadline.apps.folder import Report, conclude, guarded
-from leadline.apps.frame import FORMS, Outcome, compile_kernels, output_paths, run_frame
-from leadline.apps.inputs import Frame, Settings
 from leadline.apps.network import Network, given_flags, prior_flags
 from leadline.apps.options import completion_flags, completion_options
 from leadline.apps.placement import fitted
-from leadline.core.types import FileError, FloatArray, InputError, RayCamera
-from leadline.sensors.atomic import write_text
-from leadline.sensors.cameras import ColmapCamera
-from leadline.sensors.colmap import ColmapImage, ColmapModel, read_model
-from leadline.sensors.depth_files import read_depth, read_image, write_depth
-from leadline.sensors.exports import check_cameras, stem_of, write_3dgs, write_nerfstudio
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError, InputError
+from leadline.batch.folder import Report, conclude, guarded
+from leadline.batch.frame import FORMS, Outcome, compile_kernels, output_paths, run_frame
+from leadline.geometry.cameras import RayCamera
+from leadline.geometry.lenses import ColmapCamera
+from leadline.io.atomic import write_text
+from leadline.io.colmap import ColmapImage, ColmapModel, read_model
+from leadline.io.depth.files import read_depth, read_image, write_depth
+from leadline.io.exports import check_cameras, stem_of, write_3dgs, write_nerfstudio
+from leadline.io.frames import Frame, Settings
 
 if TYPE_CHECKING:
-    from leadline.sensors.colmap import Tracks
+    from leadline.io.colmap import Tracks
 
 EXAMPLES = """\b
 Examples:
@@ -94,7 +96,7 @@ _EXPORTS = ("3dgs", "nerfstudio")
 def command(model: Path, images: Path, prior: str, output: Path, **flags: Any) -> int:
     """Complete every image of MODEL, the folder of a COLMAP model, binary or text."""
     settings, network, priors = _choices(prior, images, output, flags)
-    from leadline.sensors.colmap import read_tracks
+    from leadline.io.colmap import read_tracks
 
     registered = read_model(model)
     beside = images.resolve().parent / "transforms.json"
@@ -208,7 +210,7 @@ class Work:
 
     def _sparse(self, image: ColmapImage, size: tuple[int, int]) -> tuple[FloatArray, tuple[str, ...]]:
         """Sparse depth on the picture's grid, distorted as the picture is."""
-        from leadline.sensors.projection import z_buffer
+        from leadline.geometry.projection import z_buffer
 
         camera, notes = fitted(self.model.camera_of(image).plain(), size)
         limits = {name: self.flags[name] for name in ("min_track", "max_error")}

@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from leadline.apps.cli import say
-from leadline.apps.frame import FORMS, run_frame
-from leadline.apps.inputs import Frame, Settings
 from leadline.apps.network import Network, given_flags, prior_flags
 from leadline.apps.options import Numbers, completion_flags, completion_options
-from leadline.core.types import FileError, InputError
+from leadline.base.errors import FileError, InputError
+from leadline.batch.frame import FORMS, run_frame
+from leadline.io.frames import Frame, Settings
 
 EXAMPLES = """\b
 Examples:
@@ -143,7 +143,7 @@ def command(image: Path, sparse: Path | None, prior: str, output: Path, **flags:
     if network is not None:
         network.source  # noqa: B018  what is wrong with it is better said once than for each frame
     if folders:
-        from leadline.apps.folder import run_folder
+        from leadline.batch.folder import run_folder
 
         return run_folder(
             inputs,
@@ -218,8 +218,8 @@ def prior_file(prior: str) -> Path | None:
     FileError
         It is neither.
     """
+    from leadline.io.depth.files import DEPTH_SUFFIXES
     from leadline.priors import PRIORS
-    from leadline.sensors.depth_files import DEPTH_SUFFIXES
 
     path, (name, _, argument) = Path(prior), prior.partition(":")
     if path.exists():
@@ -237,8 +237,8 @@ def prior_file(prior: str) -> Path | None:
 
 def _network(prior: str, flags: Mapping[str, Any]) -> Network:
     """The network with the options that flags of other things stand for."""
+    from leadline.io.cameras import camera_record, read_camera
     from leadline.priors import prior_options
-    from leadline.sensors.cameras import camera_record, read_camera
 
     meant = {"kind": flags["prior_kind"], "floor": flags["prior_floor"]}
     options = {name: value for name, value in meant.items() if value is not None}
@@ -251,7 +251,7 @@ def _network(prior: str, flags: Mapping[str, Any]) -> Network:
 
 def _settings(flags: Mapping[str, Any], network: Network | None) -> Settings:
     """The flags as `Settings`; those that would be ignored are refused."""
-    from leadline.sensors.cameras import read_camera
+    from leadline.io.cameras import read_camera
 
     intrinsics, camera = flags["intrinsics"], flags["camera"]
     told = network is not None and "focal" in network.options
@@ -278,7 +278,7 @@ def _settings(flags: Mapping[str, Any], network: Network | None) -> Settings:
 
 def _check_unit(name: str, unit: str | None) -> None:
     """Refuse an unknown unit before the first file is read."""
-    from leadline.sensors.units import as_unit
+    from leadline.io.depth.units import as_unit
 
     if unit is not None:
         try:

@@ -51,7 +51,7 @@ def geometry(
     from rich.console import Console
     from rich.table import Table
 
-    from leadline.core.types import FileError
+    from leadline.base.errors import FileError
     from leadline.datasets import dataset
     from leadline.datasets.geometry import reference_geometry, write_reference_geometry
 

@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import leadline.methods as registry
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError
+from leadline.base.strict_json import json_ready
 from leadline.bench.metrics import DepthScores, NormalScores, depth_scores, normal_scores, normals, relative_error
 from leadline.bench.observations import CASES, Case, Observed, observe
-from leadline.core.types import Camera, CompletionOptions, FileError, FloatArray, Prior, Scene, json_ready
+from leadline.core.options import CompletionOptions
+from leadline.core.prior import Prior
 from leadline.datasets.rendered import network_like_prior, render
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
+from leadline.io.atomic import atomic_write, write_text
+from leadline.io.clouds.files import write_ply
+from leadline.io.depth.files import write_depth
 from leadline.methods import MethodResult
 from leadline.report.colour import Picture, colourise, dots, limits, normals_picture
 from leadline.report.panel import Bar, Tile, panel
-from leadline.sensors.atomic import atomic_write, write_text
-from leadline.sensors.clouds import write_ply
-from leadline.sensors.depth_files import write_depth
 
 if TYPE_CHECKING:
     from rich.console import Console

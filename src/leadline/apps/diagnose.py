@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from leadline.apps.cli import say
 from leadline.apps.network import Network, given_flags, prior_flags
 from leadline.apps.options import completion_flags, completion_options
-from leadline.core.types import FileError, InputError
+from leadline.base.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from leadline.report.trial import Trial
@@ -79,7 +79,7 @@ def command(image: Path | None, run: Path | None, output: Path, bin_width: float
         trial = _from_run(run, flags)
     from leadline.report import diagnostic_plots as plots
     from leadline.report.diagnosis import SCALED, diagnose
-    from leadline.report.plotting import save_figure, save_numbers
+    from leadline.report.figures.plotting import save_figure, save_numbers
 
     found = diagnose(trial, bin_width=bin_width)
     numbers = found.to_dict()
@@ -119,9 +119,9 @@ def _refuse_given(names: Collection[str], why: str, *, but: Collection[str] = ()
 
 def _from_files(image: Path | None, flags: dict[str, Any]) -> Trial:
     from leadline.apps.complete import prior_file
-    from leadline.apps.inputs import Frame, Settings, read_maps
+    from leadline.io.depth.files import read_depth
+    from leadline.io.frames import Frame, Settings, read_maps
     from leadline.report.trial import try_methods
-    from leadline.sensors.depth_files import read_depth
 
     _refuse_given(("name", "dataset", "case", "methods"), "it chooses from a --run, and there is none")
     needed = {"IMAGE": image, **{f"--{name}": flags[name] for name in ("sparse", "prior", "reference")}}
@@ -156,7 +156,7 @@ def _from_files(image: Path | None, flags: dict[str, Any]) -> Trial:
 
 
 def _from_run(run: Path, flags: dict[str, Any]) -> Trial:
-    from leadline.report.figures import run_source
+    from leadline.report.figures.catalogue import run_source
     from leadline.report.trial import TRIED, recompute
 
     if flags["name"] is None:

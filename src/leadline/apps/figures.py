@@ -51,9 +51,9 @@ def command(
 
     A figure that the run has no records for is left out with a note, and the others are drawn.
     """
-    from leadline.core.types import InputError, LeadlineError, MissingExtra
-    from leadline.report.figures import FIGURES, check_names, draw, published_source, run_source
-    from leadline.report.plotting import save
+    from leadline.base.errors import InputError, LeadlineError, MissingExtra
+    from leadline.report.figures.catalogue import FIGURES, check_names, draw, published_source, run_source
+    from leadline.report.figures.plotting import save
 
     if listing:
         width = max(map(len, FIGURES))

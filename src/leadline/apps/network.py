@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from leadline.apps.datasets import parse_options
-from leadline.core.types import InputError, Prior, PriorKind
+from leadline.base.errors import InputError
+from leadline.core.prior import Prior, PriorKind
 
 if TYPE_CHECKING:
     import numpy as np

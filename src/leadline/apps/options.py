@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import click
 
-from leadline.core.types import CompletionOptions, InputError
+from leadline.base.errors import InputError
+from leadline.core.options import CompletionOptions
 
 Options = TypeVar("Options")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leadline.core.types import Camera, InputError
+from leadline.base.errors import InputError
+from leadline.geometry.cameras import Camera
 
 if TYPE_CHECKING:
-    from leadline.sensors.cameras import ColmapCamera
-    from leadline.sensors.clouds import Cloud
-    from leadline.sensors.extrinsics import Transform
+    from leadline.geometry.cloud import Cloud
+    from leadline.geometry.lenses import ColmapCamera
+    from leadline.geometry.poses import Transform
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +31,8 @@ def place(path: Path, image: Path | None, flags: Mapping[str, Any], size: tuple[
     """The cloud, its camera and its extrinsics, from whichever files say them; `size` is the picture's."""
     import numpy as np
 
-    from leadline.sensors.cameras import read_camera
-    from leadline.sensors.clouds import read_cloud
-    from leadline.sensors.extrinsics import read_extrinsics, read_kitti
+    from leadline.io.cameras import read_camera, read_extrinsics, read_kitti
+    from leadline.io.clouds.files import read_cloud
 
     if path.is_dir() and flags["camera"] is None and flags["kitti"] is None:
         return _from_colmap(path, image, flags)
@@ -51,8 +51,8 @@ def place(path: Path, image: Path | None, flags: Mapping[str, Any], size: tuple[
         else:
             notes = ("no --extrinsics: the cloud is taken to be in the camera's frame (x right, y down, z forward).",)
     if flags["depth_camera"] is not None:
-        from leadline.sensors.depth_files import read_depth, read_values
-        from leadline.sensors.tof import depth_cloud
+        from leadline.geometry.tof import depth_cloud
+        from leadline.io.depth.files import read_depth, read_values
 
         measured = read_depth(path, flags["depth_unit"], key=flags["key"])
         levels = None if flags["confidence"] is None else read_values(flags["confidence"])
@@ -65,7 +65,7 @@ def place(path: Path, image: Path | None, flags: Mapping[str, Any], size: tuple[
 
 
 def _from_colmap(folder: Path, image: Path | None, flags: Mapping[str, Any]) -> Placed:
-    from leadline.sensors.colmap import read_model, read_points
+    from leadline.io.colmap import read_model, read_points
 
     name = flags["colmap_image"] or (image.name if image is not None else None)
     if name is None:
@@ -81,7 +81,8 @@ def _from_colmap(folder: Path, image: Path | None, flags: Mapping[str, Any]) -> 
 
 def moved(placed: Placed, flags: Mapping[str, Any], *, doubted: bool = False) -> Placed:
     """The cloud without what is not trusted, or only that, in metres, and as of the time of the image."""
-    from leadline.sensors.motion import azimuth_time, compensate, compensate_along, read_trajectory
+    from leadline.geometry.motion import azimuth_time, compensate, compensate_along
+    from leadline.io.cameras import read_trajectory
 
     cloud, transform = placed.cloud, placed.transform
     if flags["min_confidence"] is not None:

@@ -12,10 +12,10 @@ import click
 
 from leadline.apps.cli import say
 from leadline.apps.network import Network, network_flags
-from leadline.core.types import FileError, InputError, LeadlineError
+from leadline.base.errors import FileError, InputError, LeadlineError
 
 if TYPE_CHECKING:
-    from leadline.apps.frame import Outcome
+    from leadline.batch.frame import Outcome
     from leadline.priors import PriorFacts
 
 FORMS = ("npy", "npz", "exr", "pfm", "tiff")  # those that give the same numbers back
@@ -150,7 +150,7 @@ Exit code: 0 all done; 1 an image of several failed; 2 nothing could be done;
 def predict(images: tuple[Path, ...], spec: str, output: Path, form: str, **flags: Any) -> int:
     """Save what a network says about each IMAGE, a picture or a folder of pictures."""
     from leadline.apps.complete import make_writable
-    from leadline.apps.folder import Report, conclude, guarded
+    from leadline.batch.folder import Report, conclude, guarded
 
     network = Network.from_flags(spec, flags)
     network.source  # noqa: B018  what is wrong with it is better said once than for each image
@@ -186,9 +186,9 @@ def run_image(picture: Path, network: Network, output: Path, form: str, *, overw
         If the image cannot be read, the network fails, or the folder takes no files.
     """
     from leadline.apps.cli import version
-    from leadline.apps.frame import Outcome, sha256_of
-    from leadline.priors.saved import read_facts, write_prior
-    from leadline.sensors.depth_files import read_image
+    from leadline.batch.frame import Outcome, sha256_of
+    from leadline.io.depth.files import read_image
+    from leadline.io.priors import read_facts, write_prior
 
     target = output / f"{picture.stem}.{form}"
     if target.resolve() == picture.resolve():
@@ -211,7 +211,7 @@ def run_image(picture: Path, network: Network, output: Path, form: str, *, overw
 
 def _pictures(given: Sequence[Path]) -> list[Path]:
     """The pictures that are given, and those of the folders that are; refuses two of the same name."""
-    from leadline.apps.folder import IMAGE_SUFFIXES, listing
+    from leadline.batch.folder import IMAGE_SUFFIXES, listing
 
     found: list[Path] = []
     for path in given:

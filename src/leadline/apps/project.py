@@ -13,11 +13,13 @@ import click
 from leadline.apps.cli import say, version
 from leadline.apps.options import Numbers
 from leadline.apps.placement import Placed, fitted, moved, place
-from leadline.core.types import Camera, FileError, InputError, json_ready
+from leadline.base.errors import FileError, InputError
+from leadline.base.strict_json import json_ready
+from leadline.geometry.cameras import Camera
 
 if TYPE_CHECKING:
-    from leadline.sensors.cameras import ColmapCamera
-    from leadline.sensors.projection import Projection
+    from leadline.geometry.lenses import ColmapCamera
+    from leadline.geometry.projection import Projection
 
 EXAMPLES = """\b
 Examples:
@@ -100,8 +102,8 @@ def command(cloud: Path, output: Path, image: Path | None, **flags: Any) -> int:
     """Project CLOUD into a camera: sparse metric depth for `leadline complete`."""
     _refuse_idle(flags, image)
     files = _outputs(output, image, cloud)
-    from leadline.sensors.depth_files import read_image
-    from leadline.sensors.grids import turn
+    from leadline.geometry.grids import turn
+    from leadline.io.depth.files import read_image
 
     picture = None if image is None else read_image(image)
     turns = _TURNS[flags["rotate"]]
@@ -114,10 +116,10 @@ def command(cloud: Path, output: Path, image: Path | None, **flags: Any) -> int:
     projection = _projected(cloud, placed, camera, flags)
     depth = turn(projection.depth, turns)
     counts = _counts(len(read.cloud), len(placed.cloud), projection)
+    from leadline.geometry.alignment import check_alignment
+    from leadline.geometry.projection import project, surroundings
+    from leadline.io.atomic import atomic_write, write_text
     from leadline.report.points import points_picture
-    from leadline.sensors.alignment import check_alignment
-    from leadline.sensors.atomic import atomic_write, write_text
-    from leadline.sensors.projection import project, surroundings
 
     alignment = None if picture is None else check_alignment(depth, picture)
     unit, wide = _write(files["depth"], depth, flags["output_unit"])
@@ -190,7 +192,7 @@ def _refuse_idle(flags: Mapping[str, Any], image: Path | None) -> None:
 
 
 def _outputs(output: Path, image: Path | None, cloud: Path) -> dict[str, Path]:
-    from leadline.sensors.depth_files import DEPTH_SUFFIXES
+    from leadline.io.depth.files import DEPTH_SUFFIXES
 
     if output.suffix.lower() not in DEPTH_SUFFIXES:
         raise InputError(f"-o {output}: give a file with one of the suffixes {', '.join(DEPTH_SUFFIXES)}.")
@@ -208,8 +210,8 @@ def _outputs(output: Path, image: Path | None, cloud: Path) -> dict[str, Path]:
 
 
 def _projected(path: Path, placed: Placed, camera: Camera | ColmapCamera, flags: Mapping[str, Any]) -> Projection:
-    from leadline.sensors.extrinsics import inverse
-    from leadline.sensors.projection import project
+    from leadline.geometry.poses import inverse
+    from leadline.geometry.projection import project
 
     wanted = not placed.visible if flags["see_through"] is None else flags["see_through"]
     options = {
@@ -235,7 +237,7 @@ def _projected(path: Path, placed: Placed, camera: Camera | ColmapCamera, flags:
 
 def _write(path: Path, depth: Any, unit: str | None) -> tuple[str, tuple[str, ...]]:
     """Write the depth; 16 bits in millimetres end at 65.5 m, which a LiDAR does not."""
-    from leadline.sensors.depth_files import write_depth
+    from leadline.io.depth.files import write_depth
 
     first = unit or ("mm" if path.suffix.lower() == ".png" else "m")
     try:
@@ -249,7 +251,8 @@ def _write(path: Path, depth: Any, unit: str | None) -> tuple[str, tuple[str, ..
 
 
 def _described(camera: Camera | ColmapCamera, placed: Placed, projection: Projection, turns: int) -> dict[str, Any]:
-    from leadline.sensors.cameras import camera_record, turn_camera
+    from leadline.geometry.lenses import turn_camera
+    from leadline.io.cameras import camera_record
 
     seen = turn_camera(camera, turns) if isinstance(camera, Camera) else camera
     return {

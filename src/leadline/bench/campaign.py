@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from leadline.base.errors import FileError, InputError
 from leadline.bench.executors import cores, processes, serial, worker_count
 from leadline.bench.plan import Unit, canonical, make_plan, remaining
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
 from leadline.bench.records import Record, RecordStore
 from leadline.bench.run import CACHE
 from leadline.bench.sources import as_planned, identities, open_dataset, open_method
-from leadline.core.types import FileError, InputError
 
 ExecutorName = Literal["serial", "processes", "ray"]
 EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.base.errors import InputError
 from leadline.bench.records import SCORES, Record
-from leadline.core.types import InputError
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95

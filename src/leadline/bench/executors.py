@@ -18,11 +18,11 @@ from contextlib import closing, contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 
+from leadline.base.errors import InputError
 from leadline.bench.plan import Unit
 from leadline.bench.protocol import Protocol
 from leadline.bench.records import Record
 from leadline.bench.run import Runner, failed, warm_up
-from leadline.core.types import InputError
 
 LOST = "the worker process died twice at this image (killed, perhaps for want of memory)."
 _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import BoolArray, Camera, FloatArray, InputError, RayCamera, as_map, as_mask
+from leadline.base.arrays import BoolArray, FloatArray, as_map, as_mask
+from leadline.base.errors import InputError
+from leadline.geometry.cameras import Camera, RayCamera
 
 DELTA_BASE = 1.25  # a prediction within this ratio of the reference counts for delta1, its square for delta2, ...
 

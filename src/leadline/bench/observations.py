@@ -25,7 +25,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import BoolArray, FloatArray, InputError, as_map
+from leadline.base.arrays import BoolArray, FloatArray, as_map
+from leadline.base.errors import InputError
 
 Case = Literal["distributed", "central", "outer"]
 CASES: tuple[Case, ...] = get_args(Case)

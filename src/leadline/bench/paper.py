@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator
 from importlib.resources import files
 
+from leadline.base.errors import InputError
 from leadline.bench.results import MACRO, Place, Results, Spread
 from leadline.bench.tables import HEADS, Block, Column, Row, Table
-from leadline.core.types import InputError
 
 SUBSETS = ("DIODE-in", "ETH3D", "iBims", "ARKit", "Barn", "Caterpillar", "Ignatius", "Meetingroom", "Truck")
 PRIOR = "MoGe-3"  # of every table that is not about priors

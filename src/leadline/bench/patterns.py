@@ -43,8 +43,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.errors import InputError
 from leadline.bench.observations import CASES, central_rectangle, observe
-from leadline.core.types import BoolArray, FloatArray, InputError, Scene
+from leadline.datasets.scene import Scene
 
 Map = NDArray[np.float32]
 AZIMUTH_STEP = 0.2  # degrees: that of a rotating LiDAR at 10 Hz

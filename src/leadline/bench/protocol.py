@@ -28,8 +28,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+from leadline.base.errors import FileError, InputError
 from leadline.bench.patterns import parse
-from leadline.core.types import FileError, InputError
 from leadline.datasets import dataset
 
 LABELS = {

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FloatArray, InputError, Prior, PriorKind
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError
+from leadline.core.prior import Prior, PriorKind
 from leadline.priors import PriorSource
 
 POWER, OFFSET = 0.8, 0.1  # of the bend

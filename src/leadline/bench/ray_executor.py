@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from leadline.base.errors import FileError, MissingExtra
 from leadline.bench.executors import limit_threads
 from leadline.bench.plan import Unit
 from leadline.bench.protocol import Protocol
 from leadline.bench.records import Record
 from leadline.bench.run import Runner, failed, warm_up
-from leadline.core.types import FileError, MissingExtra
 
 ATTEMPTS = 5  # at one unit whose worker or node is lost, before it counts as the unit's own fault
 LOST = f"the worker or its node was lost {ATTEMPTS} times at this image."

@@ -14,8 +14,8 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from leadline.base.errors import FileError, InputError
 from leadline.bench.plan import Unit
-from leadline.core.types import FileError, InputError
 
 FILE = "records.sqlite"
 _TYPES = {str: "TEXT NOT NULL", float: "REAL", int: "INTEGER NOT NULL"}

@@ -6,11 +6,11 @@ import csv
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from leadline.base.errors import FileError
 from leadline.bench.campaign import protocol_of
 from leadline.bench.records import RecordStore
 from leadline.bench.sources import open_dataset
 from leadline.bench.tables import Block, Column, Row, Table
-from leadline.core.types import FileError
 from leadline.datasets.geometry import Geometry, reference_geometry, write_reference_geometry
 
 NAME = "geometry"

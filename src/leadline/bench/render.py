@@ -9,10 +9,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leadline.base.errors import FileError
 from leadline.bench.results import MACRO, PERCENTILES, Results
 from leadline.bench.tables import CSV_METRICS, Block, Column, Table, digits
-from leadline.core.types import FileError
-from leadline.sensors.atomic import atomic_write
+from leadline.io.atomic import atomic_write
 
 if TYPE_CHECKING:
     import rich.table

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from leadline.base.errors import InputError
 from leadline.bench.records import Record, RecordStore
-from leadline.core.types import InputError
 
 PERCENTILES = (7, 16, 31, 50, 69, 84, 93)
 METRICS = ("absrel", "mae", "rmse", "delta1", "delta2", "delta3", "nmean", "nmed")

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from leadline.base.errors import InputError, LeadlineError
 from leadline.bench.patterns import Measured, Sensor
 from leadline.bench.plan import Task, Unit, canonical
 from leadline.bench.protocol import Protocol
 from leadline.bench.records import Record
 from leadline.bench.sources import cached, open_dataset, open_method, open_prior
-from leadline.core.types import InputError, LeadlineError, Prior, Scene
+from leadline.core.prior import Prior
+from leadline.datasets.scene import Scene
 from leadline.methods import run_method
 from leadline.priors.cache import PriorCache, content_hash, without_copies
 
@@ -236,7 +238,7 @@ def reason_of(error: BaseException) -> str:
 def warm_up(protocol: Protocol) -> None:
     """Compile, or load, the kernels that the protocol needs, so that no record's time contains it."""
     from leadline.bench.scoring import Scorer
-    from leadline.core.types import Camera
+    from leadline.geometry.cameras import Camera
 
     ramp = np.linspace(1.0, 2.0, 96 * 80, dtype=np.float32).reshape(96, 80)
     sparse = np.full_like(ramp, np.nan)

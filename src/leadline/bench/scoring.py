@@ -14,9 +14,11 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.errors import InputError
+from leadline.base.jit import EXACT, SUM, compiled, inlined
 from leadline.bench.metrics import DELTA_BASE, DepthScores, NormalScores
-from leadline.core.jit import EXACT, SUM, compiled, inlined
-from leadline.core.types import BoolArray, Camera, FloatArray, InputError, RayCamera
+from leadline.geometry.cameras import Camera, RayCamera
 
 _TURN = 180 / math.pi
 _EIGHTH = math.tan(math.pi / 8)

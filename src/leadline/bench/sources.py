@@ -11,19 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.base.errors import FileError, InputError, MissingExtra
 from leadline.bench.plan import canonical
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry
 from leadline.bench.pulled import PulledPrior
-from leadline.core.types import (
-    CompletionOptions,
-    FileError,
-    FitOptions,
-    InputError,
-    MissingExtra,
-    Prior,
-    PriorKind,
-    ReconstructionOptions,
-)
+from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
+from leadline.core.prior import Prior, PriorKind
 from leadline.datasets import Dataset, dataset
 from leadline.datasets.rendered import network_like_prior
 from leadline.datasets.rendered_set import NAME as RENDERED

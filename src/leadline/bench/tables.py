@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from leadline.base.errors import InputError
 from leadline.bench.results import MACRO, PERCENTILES, Results
-from leadline.core.types import InputError
 
 HEADS = {
     "absrel": "AbsRel",

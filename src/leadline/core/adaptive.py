@@ -34,9 +34,9 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from leadline.core.jit import STENCIL, compiled, inlined
+from leadline.base.arrays import FloatArray
+from leadline.base.jit import STENCIL, compiled, inlined
 from leadline.core.neighbours import FEWEST, Neighbours
-from leadline.core.types import FloatArray
 
 PULL = 1000.0
 """Precision of a measurement in a cell of one depth, in units of the gradient weight: close to exact, since a surface

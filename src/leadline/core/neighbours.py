@@ -6,8 +6,8 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from leadline.core.jit import compiled
-from leadline.core.types import BoolArray
+from leadline.base.arrays import BoolArray
+from leadline.base.jit import compiled
 
 FEWEST = 4
 """Others that a square around a measurement must hold to speak of it; one with fewer is widened."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.core.rejection import nearest_others
-from leadline.core.types import FloatArray, InputError, as_map
+from leadline.base.arrays import FloatArray, as_map
+from leadline.base.errors import InputError
+from leadline.core.outliers import nearest_others
 
 SOFTEST, HARDEST = 1e-6, 1e6
 """Precisions are kept between these, in units of the gradient weight: beyond them a measurement is as good as absent,

@@ -10,27 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.core.calibration import SMALLEST, VALID_BITS, calibrate, contiguous, valid_bits
-from leadline.core.estimator import Fit, FitStatus, fit_response
-from leadline.core.jit import one_caller
+from leadline.base.arrays import BoolArray, FloatArray, as_map, as_mask
+from leadline.base.errors import InputError, NotConverged
+from leadline.base.jit import one_caller
+from leadline.base.strict_json import json_ready
+from leadline.core.fit.calibration import SMALLEST, VALID_BITS, calibrate, contiguous, valid_bits
+from leadline.core.fit.estimator import Fit, FitStatus, fit_response
+from leadline.core.fit.response import Response
 from leadline.core.neighbours import FEWEST, Neighbours
 from leadline.core.noise import Noise, precision, sigma_at
-from leadline.core.reconstruction import Kept, Reconstruction, reconstruct
-from leadline.core.rejection import Rejected, contradictions
-from leadline.core.response import Response
-from leadline.core.solver import SolveStatus
-from leadline.core.types import (
-    BoolArray,
-    CompletionOptions,
-    FitOptions,
-    FloatArray,
-    InputError,
-    NotConverged,
-    Prior,
-    as_map,
-    as_mask,
-    json_ready,
-)
+from leadline.core.options import CompletionOptions, FitOptions
+from leadline.core.outliers import Rejected, contradictions
+from leadline.core.prior import Prior
+from leadline.core.solve.cg import SolveStatus
+from leadline.core.solve.reconstruction import Kept, Reconstruction, reconstruct
 from leadline.core.uncertainty import log_deviation
 
 # Tiles along each side of the image for the fit's `groups`: larger than most surfaces, and enough of them to count.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.normal_equations import CAUCHY, GEMAN_MCCLURE, HUBER
-from leadline.core.response import exponent_slope, forward, inverse, slope
-from leadline.core.robust import LOSSES
+from leadline.core.fit.normal_equations import CAUCHY, GEMAN_MCCLURE, HUBER
+from leadline.core.fit.response import exponent_slope, forward, inverse, slope
+from leadline.core.fit.robust import LOSSES
 
 Array = NDArray[np.float64]
 

@@ -16,12 +16,13 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leadline.core.estimator import Fit, FitStatus
-from leadline.core.filter import ResponseFilter
+from leadline.core.fit.estimator import Fit, FitStatus
 from leadline.core.noise import Noise
+from leadline.core.options import CompletionOptions
 from leadline.core.pipeline import Completion, Pairs, gather
-from leadline.core.reconstruction import Kept
-from leadline.core.types import CompletionOptions, Prior
+from leadline.core.prior import Prior
+from leadline.core.response_filter import ResponseFilter
+from leadline.core.solve.reconstruction import Kept
 
 WORSE = 1.05  # residuals of a warm fit, in units of the last frame's: beyond, all starts are tried
 LATENCIES = 1000  # frames that `Stream.latency` looks back

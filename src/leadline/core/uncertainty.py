@@ -32,10 +32,10 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from leadline.core.elementary import exp, log
-from leadline.core.jit import STENCIL, compiled, one_caller
-from leadline.core.rejection import nearest_others
-from leadline.core.types import BoolArray, FloatArray
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.jit import STENCIL, compiled, one_caller
+from leadline.core.fit.elementary import exp, log
+from leadline.core.outliers import nearest_others
 
 FEWEST = 8
 """Measurements below which nothing can be learnt by leaving some out, and all standard deviations are NaN."""

@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from leadline.core.types import FileError, InputError, Scene
+from leadline.base.errors import FileError, InputError
+from leadline.datasets.scene import Scene
 
 
 @runtime_checkable

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from leadline.core.types import Camera, FileError, Scene
+from leadline.base.errors import FileError
 from leadline.datasets import tree
 from leadline.datasets.resampling import DEPTH_RULES, DepthRule, shrink_depth, shrink_image
-from leadline.sensors.cameras import turn_camera
-from leadline.sensors.depth_files import read_depth, read_image
-from leadline.sensors.grids import turn
-from leadline.sensors.reading import reading
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
+from leadline.geometry.grids import turn
+from leadline.geometry.lenses import turn_camera
+from leadline.io.depth.files import read_depth, read_image
+from leadline.io.reading import reading
 
 # Quarter turns, counter-clockwise, that bring the sky up from where it is.
 _TURNS = {"Up": 0, "Left": -1, "Down": 2, "Right": 1}

@@ -18,10 +18,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FileError, FloatArray, InputError, LeadlineError
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError, InputError, LeadlineError
 from leadline.datasets import Dataset
 from leadline.datasets.geometry import write_csv
-from leadline.sensors.projection import min_pool
+from leadline.geometry.projection import min_pool
 
 RADII = (4, 8, 16)
 FAR_RATIO = 2.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from leadline.core.types import LeadlineError
+from leadline.base.errors import LeadlineError
 from leadline.datasets import Dataset
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from leadline.core.types import Camera, Scene
 from leadline.datasets import tree
-from leadline.sensors.depth_files import read_image, read_values
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
+from leadline.io.depth.files import read_image, read_values
 
 DEVKIT_INTRINSICS = (886.81, 927.06, 511.5, 383.5)
 """fx, fy, cx, cy of the 1024x768 images. The devkit's centre, 512 and 384, counts from the picture's corner."""

@@ -25,13 +25,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FileError, RayCamera, Scene
+from leadline.base.errors import FileError
 from leadline.datasets import tree
 from leadline.datasets.resampling import DEPTH_RULES, DepthRule, shrink_depth, shrink_image
-from leadline.sensors.cameras import ColmapCamera
-from leadline.sensors.colmap import ColmapModel, read_model
-from leadline.sensors.depth_files import read_image
-from leadline.sensors.reading import reading
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera, RayCamera
+from leadline.geometry.lenses import ColmapCamera
+from leadline.io.colmap import ColmapModel, read_model
+from leadline.io.depth.files import read_image
+from leadline.io.reading import reading
 
 _IMAGES = Path("images", "dslr_images")
 _DEPTH = Path("ground_truth_depth", "dslr_images")

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.jit import compiled
-from leadline.core.types import BoolArray, FileError, FloatArray, InputError, LeadlineError, as_map
+from leadline.base.arrays import BoolArray, FloatArray, as_map
+from leadline.base.errors import FileError, InputError, LeadlineError
+from leadline.base.jit import compiled
 from leadline.datasets import Dataset
-from leadline.sensors.atomic import atomic_write
+from leadline.io.atomic import atomic_write
 
 PERCENTILES = (7, 16, 31, 50, 69, 84, 93)
 

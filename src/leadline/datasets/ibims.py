@@ -18,10 +18,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FileError, MissingExtra, Scene
+from leadline.base.errors import FileError, MissingExtra
 from leadline.datasets import tree
-from leadline.sensors.depth_files import read_depth, read_image, read_values
-from leadline.sensors.reading import reading
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
+from leadline.io.depth.files import read_depth, read_image, read_values
+from leadline.io.reading import reading
 
 Form = Literal["auto", "raw", "mat"]
 

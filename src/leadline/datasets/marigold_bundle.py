@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from leadline.core.types import Scene
 from leadline.datasets import tree
+from leadline.datasets.scene import Scene
 from leadline.datasets.scenes import SparseInput
-from leadline.sensors.depth_files import read_image, read_values
+from leadline.io.depth.files import read_image, read_values
 
 
 @dataclass(frozen=True)

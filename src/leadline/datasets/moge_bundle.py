@@ -17,10 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from leadline.core.types import Camera, FileError, Scene
+from leadline.base.errors import FileError
 from leadline.datasets import tree
-from leadline.sensors.depth_files import read_depth, read_image
-from leadline.sensors.reading import reading
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
+from leadline.io.depth.files import read_depth, read_image
+from leadline.io.reading import reading
 
 _INDEX = ".index.txt"
 

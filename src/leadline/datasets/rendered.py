@@ -12,8 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FloatArray, InputError, Scene, as_map
+from leadline.base.arrays import FloatArray, as_map
+from leadline.base.errors import InputError
 from leadline.datasets.room import ROOM_HIGH, ROOM_LOW, Group, Points, Solid, Triple, furnish, paint, slab
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
 
 _EYE = (0.5, 1.5, -0.35)
 _YAW, _PITCH = math.radians(-7.0), math.radians(-11.0)  # left and down: no wall is parallel to the image

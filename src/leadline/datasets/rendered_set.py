@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from leadline.core.types import InputError, Scene
+from leadline.base.errors import InputError
 from leadline.datasets.rendered import render
+from leadline.datasets.scene import Scene
 
 NAME = "rendered"
 

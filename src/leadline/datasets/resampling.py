@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import InputError
+from leadline.base.errors import InputError
 
 DepthRule = Literal["nearest", "nearest-valid"]
 DEPTH_RULES: tuple[DepthRule, ...] = ("nearest", "nearest-valid")

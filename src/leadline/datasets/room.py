@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FloatArray
+from leadline.base.arrays import FloatArray
 
 Points = NDArray[np.floating[Any]]  # (3, N): one row per axis, so that every operation runs over contiguous memory
 Triple = tuple[float, float, float]

@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FileError, InputError, Prior, Scene
+from leadline.base.errors import FileError, InputError
+from leadline.core.prior import Prior
 from leadline.datasets import tree
-from leadline.sensors.depth_files import read_image, read_values
-from leadline.sensors.reading import reading
-from leadline.sensors.units import scaled
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
+from leadline.io.depth.files import read_image, read_values
+from leadline.io.depth.units import scaled
+from leadline.io.reading import reading
 
 _FILE = "scene.json"
 

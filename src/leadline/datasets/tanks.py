@@ -26,15 +26,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FileError, FloatArray, InputError, RayCamera, Scene
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError, InputError
 from leadline.datasets import tree
 from leadline.datasets.resampling import shrink_image
-from leadline.sensors.atomic import atomic_write
-from leadline.sensors.cameras import ColmapCamera
-from leadline.sensors.colmap import ColmapImage, ColmapModel, read_model
-from leadline.sensors.depth_files import read_image
-from leadline.sensors.ply import read_ply
-from leadline.sensors.projection import see_through, z_buffer
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import RayCamera
+from leadline.geometry.lenses import ColmapCamera
+from leadline.geometry.projection import see_through, z_buffer
+from leadline.io.atomic import atomic_write
+from leadline.io.clouds.ply import read_ply
+from leadline.io.colmap import ColmapImage, ColmapModel, read_model
+from leadline.io.depth.files import read_image
 
 SCENES = ("Barn", "Caterpillar", "Ignatius", "Meetingroom", "Truck")
 EXCLUDED = {

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import BoolArray, Camera, FileError, InputError
-from leadline.sensors.reading import reading
+from leadline.base.arrays import BoolArray
+from leadline.base.errors import FileError, InputError
+from leadline.geometry.cameras import Camera
+from leadline.io.reading import reading
 
 PICTURES = (".png", ".jpg", ".jpeg")
 

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FloatArray, InputError, LeadlineError, Prior
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError, LeadlineError
+from leadline.core.prior import Prior
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import CompletionOptions, FloatArray, InputError, Prior, as_map
+from leadline.base.arrays import FloatArray, as_map
+from leadline.base.errors import InputError
+from leadline.core.options import CompletionOptions
+from leadline.core.prior import Prior
 from leadline.methods import MethodResult
 
 if TYPE_CHECKING:
-    from leadline.core.estimator import Fit
+    from leadline.core.fit.estimator import Fit
     from leadline.core.pipeline import Completion
 
 _Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]

@@ -22,8 +22,9 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from leadline.core.jit import compiled
-from leadline.core.types import FloatArray, Prior
+from leadline.base.arrays import FloatArray
+from leadline.base.jit import compiled
+from leadline.core.prior import Prior
 from leadline.methods import MethodResult
 from leadline.methods.global_fits import measured_pixels, relative_depth
 

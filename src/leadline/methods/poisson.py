@@ -33,8 +33,9 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from leadline.core.jit import SUM, compiled
-from leadline.core.types import BoolArray, FloatArray, Prior
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.jit import SUM, compiled
+from leadline.core.prior import Prior
 from leadline.methods import MethodResult
 from leadline.methods.global_fits import gmetric, measured_pixels, relative_depth
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from leadline.core.types import FileError, FloatArray, InputError, Prior
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError, InputError
+from leadline.core.prior import Prior
+from leadline.io.depth.files import DepthMap, read_depth
 from leadline.methods import MethodResult
 from leadline.methods.global_fits import measured_pixels
 from leadline.priors.stored import find_prediction
-from leadline.sensors.depth_files import DepthMap, read_depth
 
 SCENE = "scene"  # in place of a folder: the predictions that scene folders carry
 

@@ -15,8 +15,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.jit import compiled
-from leadline.core.types import FileError, FloatArray, InputError, Prior
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError, InputError
+from leadline.base.jit import compiled
+from leadline.core.prior import Prior
 from leadline.methods import MethodResult
 from leadline.methods.global_fits import measured_pixels
 from leadline.priors import as_image

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FloatArray
+from leadline.base.arrays import FloatArray
 from leadline.methods import bridge
 
 ATTEMPTS = 2  # failed starts in a row after which a system is not started again

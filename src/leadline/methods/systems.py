@@ -19,12 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FileError, FloatArray, InputError, Prior, RayCamera
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError, InputError
+from leadline.core.prior import Prior
+from leadline.geometry.cameras import Camera, RayCamera
+from leadline.io.atomic import write_text
 from leadline.methods import METHODS, MethodResult, bridge
 from leadline.methods.global_fits import measured_pixels, relative_depth
 from leadline.methods.session import Session, SystemFailure, session
 from leadline.priors.weights import weights_present
-from leadline.sensors.atomic import write_text
 
 TIMEOUT = 600.0  # seconds for an image: Marigold-DC takes minutes without a GPU
 START_TIMEOUT = 1800.0  # seconds to load, which may include a download of gigabytes

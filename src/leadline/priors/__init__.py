@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import InputError, Prior, PriorKind
+from leadline.base.errors import InputError
+from leadline.core.prior import Prior, PriorKind
 
 
 class PriorSource(Protocol):

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FileError, Prior
-from leadline.sensors.atomic import atomic_write
+from leadline.base.errors import FileError
+from leadline.core.prior import Prior
+from leadline.geometry.cameras import Camera
+from leadline.io.atomic import atomic_write
 
 if TYPE_CHECKING:
     from leadline.priors import PriorSource

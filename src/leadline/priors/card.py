@@ -9,7 +9,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, get_args
 
-from leadline.core.types import FileError, PriorKind
+from leadline.base.errors import FileError
+from leadline.core.prior import PriorKind
 
 CARDS = Path(__file__).with_name("cards")  # of public exports
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FileError, InputError, Prior, PriorKind
+from leadline.base.errors import FileError, InputError
+from leadline.core.prior import Prior, PriorKind
+from leadline.geometry.cameras import Camera
 from leadline.priors import PriorSource, as_image
 from leadline.priors.device import inference, require_packages, torch_device, torch_module
 from leadline.priors.weights import local_weights, model_config, require_safetensors, short_name, weights_digest

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from leadline.core.types import InputError, MissingExtra
+from leadline.base.errors import InputError, MissingExtra
 
 PRECISIONS = ("float32", "float16", "bfloat16")
 

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FileError, InputError, MissingExtra, Prior, PriorKind
+from leadline.base.errors import FileError, InputError, MissingExtra
+from leadline.core.prior import Prior, PriorKind
+from leadline.geometry.cameras import Camera
 from leadline.priors import BatchedPrior
 from leadline.priors.device import check_precision, first_line, inference, torch_device, torch_module
 from leadline.priors.weights import local_weights, short_name, weights_digest

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FileError, InputError, MissingExtra, Prior, PriorKind
+from leadline.base.errors import FileError, InputError, MissingExtra
+from leadline.core.prior import Prior, PriorKind
+from leadline.geometry.cameras import Camera
 from leadline.priors import BatchedPrior, shift_floor
 from leadline.priors.card import Card, find_card
 from leadline.priors.point_maps import focal_and_shift

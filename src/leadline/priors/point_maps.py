@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import BoolArray
+from leadline.base.arrays import BoolArray
 
 _GRID = 64  # points along each side of the image that take part
 _COARSE = 121  # shifts that are tried first, over six decades

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FileError, InputError, Prior, PriorKind
+from leadline.base.errors import FileError, InputError
+from leadline.core.prior import Prior, PriorKind
+from leadline.io.depth.files import DEPTH_SUFFIXES
+from leadline.io.priors import read_prior
 from leadline.priors import PriorSource
-from leadline.priors.saved import read_prior
-from leadline.sensors.depth_files import DEPTH_SUFFIXES
 
 
 def find_prediction(folder: Path, name: str) -> Path:

@@ -11,7 +11,9 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import Camera, FileError, InputError, Prior, PriorKind
+from leadline.base.errors import FileError, InputError
+from leadline.core.prior import Prior, PriorKind
+from leadline.geometry.cameras import Camera
 from leadline.priors import BatchedPrior, shift_floor
 from leadline.priors.device import check_precision, inference, require_packages, torch_device, torch_module
 from leadline.priors.weights import local_weights, model_config, require_safetensors, short_name, weights_digest

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from leadline.core.types import FileError, InputError, MissingExtra
+from leadline.base.errors import FileError, InputError, MissingExtra
 from leadline.priors import PRIORS
 
 SAFE = ("*.json", "*.safetensors")  # what is fetched of a model: no pickles, no code

@@ -11,7 +11,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FloatArray, InputError, as_map
+from leadline.base.arrays import FloatArray, as_map
+from leadline.base.errors import InputError
 
 Scheme = Literal["depth", "error"]
 Picture = NDArray[np.uint8]  # (H, W, 3) RGB

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError
 from leadline.bench.tables import OURS, RAW, RESPONSE
-from leadline.core.estimator import fit_response
-from leadline.core.types import FloatArray, InputError
+from leadline.core.fit.estimator import fit_response
 from leadline.report.diagnostics import (
     BIN,
     Band,

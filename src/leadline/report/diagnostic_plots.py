@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError
 from leadline.bench.tables import FIXED, OURS, RESPONSE
-from leadline.core.response import forward
-from leadline.core.types import FloatArray, InputError
+from leadline.core.fit.response import forward
 from leadline.report.colour import colour_bar, colourise
 from leadline.report.diagnosis import ADAPTIVE, SCALED, Diagnosis, chosen_exponent
 from leadline.report.diagnostics import Band, Relation, Window
-from leadline.report.plotting import (
+from leadline.report.figures.plotting import (
     BLUE,
     GREEN,
     GREY,

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.base.arrays import BoolArray, FloatArray, as_map, as_mask
+from leadline.base.errors import InputError
 from leadline.bench.metrics import depth_scores
-from leadline.core.response import Response
-from leadline.core.types import BoolArray, FloatArray, InputError, as_map, as_mask
+from leadline.core.fit.response import Response
 
 Vector = NDArray[np.float64]
 Window = tuple[float, float]  # m

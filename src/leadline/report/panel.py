@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leadline.core.types import InputError
+from leadline.base.errors import InputError
 from leadline.report.colour import Picture, Scheme, colour_bar
 
 if TYPE_CHECKING:

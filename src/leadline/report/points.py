@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.types import FloatArray
+from leadline.base.arrays import FloatArray
 from leadline.report.colour import Picture, dots, limits
 from leadline.report.panel import Bar, Tile, panel
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.response import Response, forward, slope
-from leadline.core.types import FloatArray, InputError
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError
+from leadline.core.fit.response import Response, forward, slope
 
 Vector = NDArray[np.float64]
 

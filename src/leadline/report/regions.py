@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.core.types import FloatArray, InputError
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError
 
 Vector = NDArray[np.float64]
 

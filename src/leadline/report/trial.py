@@ -16,21 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.errors import InputError
 from leadline.bench.campaign import protocol_of
 from leadline.bench.patterns import Sensor
 from leadline.bench.protocol import LABELS
 from leadline.bench.records import Record, RecordStore
 from leadline.bench.run import CACHE, versions
 from leadline.bench.sources import cached, open_dataset, open_method, open_prior
-from leadline.core.types import (
-    BoolArray,
-    Camera,
-    CompletionOptions,
-    FloatArray,
-    InputError,
-    Prior,
-    RayCamera,
-)
+from leadline.core.options import CompletionOptions
+from leadline.core.prior import Prior
+from leadline.geometry.cameras import Camera, RayCamera
 from leadline.methods import method, run_method
 from leadline.priors.cache import PriorCache, content_hash, without_copies
 

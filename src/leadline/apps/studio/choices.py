@@ -10,7 +10,9 @@ from typing import Any, get_args
 import click
 
 from leadline.apps.options import DEFAULT, PRESETS, completion_flags, completion_options
-from leadline.core.types import CompletionOptions, InputError, PriorKind
+from leadline.base.errors import InputError
+from leadline.core.options import CompletionOptions
+from leadline.core.prior import PriorKind
 
 FILE = "file"
 """The prior of a file, as against a network's name."""
@@ -39,7 +41,7 @@ def choice_of(wish: Mapping[str, Any]) -> Choice:
     InputError
         A value is not one that the form offers.
     """
-    from leadline.sensors.units import as_unit
+    from leadline.io.depth.units import as_unit
 
     texts: dict[str, str | None] = {}
     for name in ("prior", "unit", "prior_kind", "reference_unit"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leadline.apps.cli import say
-from leadline.core.types import InputError
+from leadline.base.errors import InputError
 
 if TYPE_CHECKING:
     from leadline.apps.network import Network

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leadline.apps.cli import version
-from leadline.apps.frame import sha256_of, units_to_try
 from leadline.apps.studio.choices import FILE
 from leadline.apps.studio.scene import CLOUDS, Result
 from leadline.apps.studio.sessions import Session
-from leadline.core.types import CompletionOptions, InputError, RayCamera, json_ready
+from leadline.base.errors import InputError
+from leadline.base.strict_json import json_ready
+from leadline.batch.frame import sha256_of, units_to_try
+from leadline.core.options import CompletionOptions
+from leadline.geometry.cameras import RayCamera
 
 if TYPE_CHECKING:
     from leadline.apps.network import Network
@@ -48,7 +51,7 @@ def download(session: Session, result: Result, kind: str) -> tuple[str, str, byt
     InputError
         There is no such kind.
     """
-    from leadline.sensors.depth_files import write_depth
+    from leadline.io.depth.files import write_depth
 
     known = kinds(result)
     if kind not in known:
@@ -158,7 +161,7 @@ def _options_text(options: CompletionOptions) -> str:
 
 
 def _write_counts(path: Path, result: Result) -> None:
-    from leadline.sensors.depth_files import write_depth
+    from leadline.io.depth.files import write_depth
 
     units = units_to_try(result.settings, result.maps.unit)
     for unit in units:
@@ -171,7 +174,7 @@ def _write_counts(path: Path, result: Result) -> None:
 
 
 def _write_cloud(path: Path, result: Result) -> None:
-    from leadline.sensors.clouds import write_ply
+    from leadline.io.clouds.files import write_ply
 
     places = result.camera.points(result.completion.depth)
     known = np.isfinite(places).all(axis=-1)

@@ -10,7 +10,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from leadline.apps.studio.sessions import Session
-from leadline.core.types import Camera, InputError, Prior, Scene
+from leadline.base.errors import InputError
+from leadline.core.prior import Prior
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,8 +54,8 @@ def put_example(session: Session, name: str) -> None:
     from PIL import Image
 
     from leadline.bench.patterns import Sensor
-    from leadline.sensors.clouds import write_ply
-    from leadline.sensors.depth_files import write_depth
+    from leadline.io.clouds.files import write_ply
+    from leadline.io.depth.files import write_depth
 
     example = _example(name)
     session.clear()
@@ -123,6 +126,6 @@ def _rendered(seed: int, width: int, height: int) -> tuple[Scene, Camera, Prior]
 
 
 def _camera_file(path: Path, camera: Camera) -> None:
-    from leadline.sensors.cameras import camera_record
+    from leadline.io.cameras import camera_record
 
     path.write_text(json.dumps(camera_record(camera)), encoding="utf-8")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from leadline.core.types import InputError, LeadlineError
+from leadline.base.errors import InputError, LeadlineError
 
 State = Literal["queued", "running", "done", "failed", "superseded"]
 Work = Callable[["Job"], dict[str, Any]]

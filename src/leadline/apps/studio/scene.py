@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.apps.inputs import Frame, Maps, Settings, read_maps
 from leadline.apps.studio.choices import FILE, Choice
 from leadline.apps.studio.jobs import Job
 from leadline.apps.studio.sessions import Session
-from leadline.core.types import BoolArray, Camera, FloatArray, InputError, LeadlineError, RayCamera
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.errors import InputError, LeadlineError
+from leadline.geometry.cameras import Camera, RayCamera
+from leadline.io.frames import Frame, Maps, Settings, read_maps
 
 if TYPE_CHECKING:
     from leadline.apps.network import Network
+    from leadline.core.fit.response import Response
     from leadline.core.pipeline import Completion
-    from leadline.core.response import Response
     from leadline.methods import MethodResult
     from leadline.report.trial import Trial
 
@@ -76,7 +78,7 @@ class Result:
 
     def pairs(self) -> tuple[NDArray[np.intp], BoolArray]:
         """Flat indices of the measurements that meet the prior and were not rejected; and which of them were fitted."""
-        from leadline.core.calibration import SMALLEST
+        from leadline.core.fit.calibration import SMALLEST
 
         h = self.trial().relative()
         where = np.flatnonzero((h >= SMALLEST) & (self.sparse > 0) & np.isfinite(self.sparse))
@@ -100,10 +102,9 @@ def inspect(session: Session, role: str, unit: str | None) -> dict[str, Any]:
     LeadlineError
         It cannot be read as what it is meant to be.
     """
-    from leadline.sensors.cameras import read_camera
-    from leadline.sensors.clouds import read_cloud
-    from leadline.sensors.depth_files import read_depth, read_image, read_values
-    from leadline.sensors.extrinsics import read_extrinsics
+    from leadline.io.cameras import read_camera, read_extrinsics
+    from leadline.io.clouds.files import read_cloud
+    from leadline.io.depth.files import read_depth, read_image, read_values
 
     path = session.files[role].path
     if role == "sparse" and path.suffix in CLOUDS:
@@ -140,7 +141,7 @@ def complete_scene(session: Session, choice: Choice, networks: Mapping[str, Netw
     LeadlineError
         A file is missing, cannot be read or does not fit the others, or there is nothing to work with.
     """
-    from leadline.sensors.depth_files import read_image
+    from leadline.io.depth.files import read_image
 
     job.say("Reading the files")
     needed = {"image": "a picture", "sparse": "measurements"} | ({"prior": "a prior"} if choice.prior == FILE else {})
@@ -171,7 +172,7 @@ def complete_scene(session: Session, choice: Choice, networks: Mapping[str, Netw
     reference, told = _reference(session, choice, shape)
     camera, source, about = _camera(session, maps)
 
-    from leadline.apps.frame import compile_kernels, kernels_compiled
+    from leadline.batch.frame import compile_kernels, kernels_compiled
 
     if not kernels_compiled(choice.options):
         job.say("Compiling, once per installation: half a minute or so")
@@ -209,8 +210,8 @@ def move_exponent(result: Result, exponent: float) -> Moved:
     InputError
         The prior spans too wide a range for this exponent.
     """
-    from leadline.core.jit import one_caller
-    from leadline.core.reconstruction import reconstruct
+    from leadline.base.jit import one_caller
+    from leadline.core.solve.reconstruction import reconstruct
     from leadline.report.profile import fit_at
 
     if not (math.isfinite(exponent) and abs(exponent) <= 20):
@@ -257,8 +258,8 @@ def ready_methods() -> dict[str, str]:
 def _projected(session: Session, size: tuple[int, int]) -> tuple[Path, tuple[str, ...]]:
     """The session's cloud as a depth map of that size, in a file as any other."""
     from leadline.apps.placement import fitted, place
-    from leadline.sensors.depth_files import write_depth
-    from leadline.sensors.projection import project
+    from leadline.geometry.projection import project
+    from leadline.io.depth.files import write_depth
 
     upload = session.files["sparse"]
     if "camera" not in session.files:
@@ -283,8 +284,8 @@ def _projected(session: Session, size: tuple[int, int]) -> tuple[Path, tuple[str
 
 def _predicted(session: Session, name: str, networks: Mapping[str, Network], job: Job) -> Path:
     """A network's prediction for the session's picture, kept with its files until there is another picture."""
-    from leadline.priors.saved import write_prior
-    from leadline.sensors.depth_files import read_image
+    from leadline.io.depth.files import read_image
+    from leadline.io.priors import write_prior
 
     if name not in networks:
         raise InputError(f"the prior {name!r} is not ready here; there are {', '.join(networks) or 'none'}.")
@@ -304,7 +305,7 @@ def _predicted(session: Session, name: str, networks: Mapping[str, Network], job
 
 def _unpainted(session: Session, maps: Maps) -> tuple[FloatArray, int]:
     """The measurements without those that were painted over, and how many these were."""
-    from leadline.sensors.depth_files import read_image
+    from leadline.io.depth.files import read_image
 
     if "mask" not in session.files:
         return maps.sparse, 0
@@ -321,7 +322,7 @@ def _unpainted(session: Session, maps: Maps) -> tuple[FloatArray, int]:
 def _reference(
     session: Session, choice: Choice, shape: tuple[int, ...]
 ) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
-    from leadline.sensors.depth_files import read_depth
+    from leadline.io.depth.files import read_depth
 
     if "reference" not in session.files:
         return None, ()
@@ -336,7 +337,8 @@ def _reference(
 def _camera(session: Session, maps: Maps) -> tuple[Camera | RayCamera, str, tuple[str, ...]]:
     """The camera of the point cloud: of a file, the network's, or assumed."""
     from leadline.apps.placement import fitted
-    from leadline.sensors.cameras import camera_rays, read_camera
+    from leadline.geometry.lenses import camera_rays
+    from leadline.io.cameras import read_camera
 
     height, width = maps.sparse.shape
     if "camera" in session.files:

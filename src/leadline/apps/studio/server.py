@@ -26,7 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 from leadline.apps.studio.examples import thumbnail
 from leadline.apps.studio.jobs import Job, Worker
 from leadline.apps.studio.sessions import ROLES, Session, Sessions
-from leadline.core.types import InputError, LeadlineError
+from leadline.base.errors import InputError, LeadlineError
 
 if TYPE_CHECKING:
     from leadline.apps.network import Network

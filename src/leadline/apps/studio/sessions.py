@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leadline.core.types import InputError
+from leadline.base.errors import InputError
 
 if TYPE_CHECKING:
     from leadline.apps.studio.scene import Result

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.apps.studio.scene import Moved, Result, run_other
-from leadline.core.types import FloatArray, InputError, json_ready
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError
+from leadline.base.strict_json import json_ready
 from leadline.report.colour import Picture, Scheme, colour_bar, colourise, dots, limits, normals_picture
 
 LARGEST_VIEW = 1600

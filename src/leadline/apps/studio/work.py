@@ -12,9 +12,10 @@ from leadline.apps.studio.examples import EXAMPLES, put_example
 from leadline.apps.studio.jobs import Job
 from leadline.apps.studio.scene import CLOUDS, Result, complete_scene, inspect, move_exponent, ready_methods
 from leadline.apps.studio.sessions import Session
-from leadline.core.types import InputError, json_ready
-from leadline.sensors.depth_files import DEPTH_SUFFIXES
-from leadline.sensors.units import UNITS
+from leadline.base.errors import InputError
+from leadline.base.strict_json import json_ready
+from leadline.io.depth.files import DEPTH_SUFFIXES
+from leadline.io.depth.units import UNITS
 
 if TYPE_CHECKING:
     from leadline.apps.network import Network

@@ -1,0 +1,1 @@
+"""What every other package builds on: errors, array types, compilation, registries, JSON."""

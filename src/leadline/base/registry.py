@@ -1,0 +1,75 @@
+"""Names that a user may write, each with the object that it stands for, imported on first use."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from leadline.base.errors import InputError, param
+
+
+def suggestion(name: str, known: Iterable[str], fallback: str = "") -> str:
+    """The end of a message about an unknown name: close matches if there are any, or else all names.
+
+    Examples
+    --------
+    >>> suggestion("pnig", ["png", "exr"])
+    "did you mean 'png'?"
+    >>> suggestion("gif", ["png", "exr"])
+    'choose one of exr, png.'
+    """
+    names = sorted(map(str, known))
+    close = difflib.get_close_matches(name, names, n=3)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return fallback or f"choose one of {', '.join(names)}."
+
+
+class Registry(Mapping[str, str]):
+    """Names mapped to ``"module:attribute"``; the module is imported when its entry is first loaded.
+
+    Parameters
+    ----------
+    kind : str
+        What the names are, e.g. ``"method"``.
+    entries : mapping
+        ``{name: "module:attribute"}``.
+    parameter : str, optional
+        The parameter that an unknown name is an error of. Default: `kind`.
+
+    Examples
+    --------
+    >>> shapes = Registry("sequence", {"counter": "collections:Counter"})
+    >>> shapes.load("counter")("aab")["a"]
+    2
+    >>> shapes.load("conter")
+    Traceback (most recent call last):
+    leadline.base.errors.InputError: `sequence`: there is no sequence 'conter'; did you mean 'counter'?
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, str], parameter: str | None = None) -> None:
+        self.kind, self.parameter = kind, parameter or kind
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> str:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def check(self, name: str) -> str:
+        """`name` itself; `InputError` with close matches if it is not registered."""
+        if name not in self._entries:
+            raise InputError(f"{param(self.parameter)}: there is no {self.kind} {name!r}; {suggestion(name, self)}")
+        return name
+
+    def load(self, name: str) -> Callable[..., Any]:
+        """The object that `name` stands for."""
+        module, _, attribute = self._entries[self.check(name)].partition(":")
+        loaded: Callable[..., Any] = getattr(import_module(module), attribute)
+        return loaded

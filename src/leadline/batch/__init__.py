@@ -1,0 +1,1 @@
+"""Whole files to whole files: one frame, or a folder of them."""

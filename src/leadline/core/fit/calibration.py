@@ -1,0 +1,104 @@
+"""The dense map t(h) over an image (eq:dense), fused: never phi and its inverse one after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from leadline.base.arrays import FloatArray
+from leadline.base.jit import EXACT, compiled
+from leadline.core.fit.elementary import exp, expm1, log, log1p
+
+# Below this magnitude exponent * anything underflows; the map is the logarithm's to all digits.
+TINY = 1e-150
+LOG, NEAR, SUM, DIFFERENCE = range(4)  # ways to evaluate the map, see Response.plan
+NEAR_LOSS = 100.0  # how much larger than 1 + w the terms of w may be where the map is taken from log1p(w)
+SMALLEST = float(np.finfo(np.float64).tiny)  # valid priors are normal, positive and finite
+# The same as bit patterns, lowest and infinity: for positive floats the order of the bits is that of the values,
+# and comparisons of integers vectorise where those of floats that may be NaN do not.
+VALID_BITS = {4: (1, 0x7F800000), 8: (1 << 52, 0x7FF << 52)}
+
+
+def contiguous(values: FloatArray) -> FloatArray:
+    """C order and writeable, copied only if needed: compiled code is specialised on both."""
+    return values if values.flags.c_contiguous and values.flags.writeable else np.array(values, order="C")
+
+
+@compiled(fastmath=EXACT)
+def _prior_row(h, log_centre, x):
+    """x = log(h / centre), NaN where the prior is invalid."""
+    for j in range(h.size):
+        value = np.float64(h[j])
+        usable = value >= SMALLEST and value < np.inf
+        x[j] = log(value) - log_centre if usable else np.nan
+
+
+@compiled(fastmath=EXACT)
+def _log_row(x, gain, offset):
+    for j in range(x.size):
+        x[j] = gain * x[j] + offset
+
+
+@compiled(fastmath=EXACT)
+def _near_row(x, exponent, gain, offset):
+    for j in range(x.size):
+        x[j] = log1p(gain * expm1(exponent * x[j]) + exponent * offset) * (1.0 / exponent)
+
+
+@compiled(fastmath=EXACT)
+def _sum_row(x, exponent, log_gain, rest):
+    """log(e^a + e^b) = max + log(1 + e^-|a - b|)."""
+    for j in range(x.size):
+        a = log_gain + exponent * x[j]
+        x[j] = (max(a, rest) + log1p(exp(-abs(a - rest)))) * (1.0 / exponent)
+
+
+@compiled(fastmath=EXACT)
+def _difference_row(x, exponent, log_gain, rest):
+    """log(e^a - e^b) = a + log(1 - e^(b - a)), NaN outside the domain a > b."""
+    for j in range(x.size):
+        a = log_gain + exponent * x[j]
+        gap = rest - a
+        inside = (a + log(max(-expm1(gap), SMALLEST))) * (1.0 / exponent)
+        x[j] = inside if gap < 0.0 else np.nan
+
+
+@compiled(fastmath=EXACT)
+def _depth_row(x, log_scale, out):
+    for j in range(x.size):
+        # Clamped to what float32 can hold, so that the result is positive and finite for any valid prior.
+        out[j] = exp(min(max(x[j] + log_scale, -87.0), 87.0)) if x[j] == x[j] else np.nan
+
+
+@compiled()
+def _calibrate_row(h, out, way, exponent, gain, offset, rest, log_centre, log_scale):
+    x = np.empty(h.size)
+    _prior_row(h, log_centre, x)
+    if way == LOG:
+        _log_row(x, gain, offset)
+    elif way == NEAR:
+        _near_row(x, exponent, gain, offset)
+    elif way == SUM:
+        _sum_row(x, exponent, gain, rest)
+    else:
+        _difference_row(x, exponent, gain, rest)
+    _depth_row(x, log_scale, out)
+
+
+@compiled(parallel=True)
+def calibrate(h, out, way, exponent, gain, offset, rest, log_centre, log_scale):
+    """t from h, both (H, W); see Response.plan for the numbers."""
+    for i in prange(h.shape[0]):
+        _calibrate_row(h[i], out[i], way, exponent, gain, offset, rest, log_centre, log_scale)
+
+
+@compiled()
+def valid_bits(bits, lowest, infinity):
+    """Smallest and largest valid bit pattern, and how many there are."""
+    low, high, count = infinity, lowest, 0
+    for k in range(bits.size):
+        valid = lowest <= bits[k] < infinity
+        low = min(low, bits[k] if valid else infinity)
+        high = max(high, bits[k] if valid else lowest)
+        count += valid
+    return low, high, count

@@ -1,0 +1,202 @@
+"""Residuals at the measured pairs and their normal equations, in one compiled pass (eq:prediction, eq:jacobian).
+
+With x = log(h / centre) and q = log(t / scale), and phi taken relative to centre and scale, everything follows
+from two exponentials and a logarithm a pair: phi(h), g = t^exponent = 1 + exponent (gain phi(h) + offset),
+q = log(g) / exponent, 1 / phi'(t) = t / g, and d phi / d exponent = q^2 k(exponent q).
+
+`normal_equations` is the paper's sum of squares in metres. `robust_equations` is the same for residuals in metres or in
+log depth, each times its own precision, under a loss that is convex, or not, in what exceeds a few standard deviations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leadline.base.jit import EXACT, SUM, compiled, inlined
+from leadline.core.fit.calibration import NEAR_LOSS, TINY
+from leadline.core.fit.elementary import exp, expm1, log, log1p
+
+CHUNK = 512  # pairs per partial sum: their rows stay in the first-level cache
+SQUARED, HUBER, CAUCHY, GEMAN_MCCLURE = range(4)
+
+
+@inlined
+def _bend(u, e):
+    """k(u) = (u e^u - (e^u - 1)) / u^2, given e = e^u - 1; a short series where the difference cancels."""
+    series = 0.5 + u * (1 / 3 + u * (1 / 8 + u * (1 / 30 + u * (1 / 144 + u * (1 / 840)))))
+    small = abs(u) < 0.03
+    safe = 1.0 if small else u
+    return series if small else (u * (e + 1.0) - e) / (safe * safe)
+
+
+@compiled(fastmath=EXACT)
+def _predict(x, exponent, gain, offset, rest, response, power, q):
+    """phi(h), t^exponent and log t of each pair; depths in units of the scale."""
+    for i in range(x.size):
+        u = exponent * x[i]
+        e = expm1(u)
+        safe = 1.0 if u == 0.0 else u
+        response[i] = x[i] * (1.0 if u == 0.0 else e / safe)
+        w = gain * e + exponent * offset
+        near = w > -0.5 and abs(gain * e) + abs(exponent * offset) < NEAR_LOSS * (1.0 + w)
+        # log(1 + w), and where that would cancel its two parts added directly, see Response.plan. Not e + 1,
+        # which has lost the digits of a small power.
+        g = 1.0 + w if near else max(gain * exp(u) + rest, 1e-300)
+        lost = w - (g - 1.0) if near else 0.0  # by rounding 1 + w, as in log1p
+        power[i] = g
+        q[i] = (log(g) + lost / g) * (1.0 / exponent)
+
+
+@compiled(fastmath=EXACT)
+def _predict_log(x, gain, offset, response, power, q):
+    for i in range(x.size):
+        response[i] = x[i]
+        power[i] = 1.0
+        q[i] = gain * x[i] + offset
+
+
+@compiled(fastmath=EXACT)
+def _differentiate(x, depth, response, power, q, exponent, gain, rows):
+    """Residuals and their derivatives in exponent, log gain, offset (eq:jacobian), as four rows."""
+    residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
+    for i in range(x.size):
+        t = exp(q[i])
+        ratio = t / power[i]  # 1 / phi'(t)
+        curvature_t = q[i] * q[i] * _bend(exponent * q[i], power[i] - 1.0)
+        curvature_h = x[i] * x[i] * _bend(exponent * x[i], exponent * response[i])
+        residual[i] = depth[i] - t
+        by_exponent[i] = (curvature_t - gain * curvature_h) * ratio
+        by_gain[i] = -gain * response[i] * ratio
+        by_offset[i] = -ratio
+
+
+@compiled(fastmath=SUM)
+def _accumulate(rows, size, sums):
+    r, a, b, c = rows[0], rows[1], rows[2], rows[3]
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = s8 = s9 = 0.0
+    for i in range(size):
+        s0 += r[i] * r[i]
+        s1 += a[i] * r[i]
+        s2 += b[i] * r[i]
+        s3 += c[i] * r[i]
+        s4 += a[i] * a[i]
+        s5 += a[i] * b[i]
+        s6 += a[i] * c[i]
+        s7 += b[i] * b[i]
+        s8 += b[i] * c[i]
+        s9 += c[i] * c[i]
+    sums[0], sums[1], sums[2], sums[3], sums[4] = s0, s1, s2, s3, s4
+    sums[5], sums[6], sums[7], sums[8], sums[9] = s5, s6, s7, s8, s9
+
+
+@compiled()
+def _chunk_equations(x, depth, exponent, gain, offset, rest, sums):
+    response, power, q = np.empty(x.size), np.empty(x.size), np.empty(x.size)
+    rows = np.empty((4, x.size))
+    if abs(exponent) < TINY:
+        _predict_log(x, gain, offset, response, power, q)
+    else:
+        _predict(x, exponent, gain, offset, rest, response, power, q)
+    _differentiate(x, depth, response, power, q, exponent, gain, rows)
+    _accumulate(rows, x.size, sums)
+
+
+@compiled()
+def normal_equations(x, depth, exponent, gain, offset, rest, sums):
+    """Per chunk of pairs: r^2, J^T r, and the upper triangle of J^T J; `rest` is 1 - gain + exponent offset.
+
+    On one thread: waking others would take longer than the few thousand pairs of a frame.
+    """
+    for chunk in range(sums.shape[0]):
+        part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+        _chunk_equations(x[part], depth[part], exponent, gain, offset, rest, sums[chunk])
+
+
+@compiled(fastmath=EXACT)
+def _differentiate_log(x, log_depth, response, power, q, exponent, gain, rows):
+    """As `_differentiate`, of log s - log t: every derivative is that of s - t divided by t."""
+    residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
+    for i in range(x.size):
+        ratio = 1.0 / power[i]
+        curvature_t = q[i] * q[i] * _bend(exponent * q[i], power[i] - 1.0)
+        curvature_h = x[i] * x[i] * _bend(exponent * x[i], exponent * response[i])
+        residual[i] = log_depth[i] - q[i]
+        by_exponent[i] = (curvature_t - gain * curvature_h) * ratio
+        by_gain[i] = -gain * response[i] * ratio
+        by_offset[i] = -ratio
+
+
+@inlined
+def _weight_and_loss(z, loss, width):
+    """rho(z) and w = d rho / d z^2 of one standardised residual."""
+    square = z * z
+    u = square / (width * width)
+    if loss == HUBER:
+        inside = abs(z) <= width
+        size = width if inside else abs(z)
+        return width / size, square if inside else width * (2.0 * size - width)
+    if loss == CAUCHY:
+        return 1.0 / (1.0 + u), width * width * log1p(u)
+    if loss == GEMAN_MCCLURE:
+        return 1.0 / ((1.0 + u) * (1.0 + u)), square / (1.0 + u)
+    return 1.0, square
+
+
+@compiled(fastmath=SUM)
+def _reweight(rows, precision, loss, width):
+    """Scale each pair's rows by precision and the root of its weight, so that sums of products are weighted sums."""
+    total = 0.0
+    for i in range(precision.size):
+        weight, value = _weight_and_loss(rows[0, i] * precision[i], loss, width)
+        factor = precision[i] * np.sqrt(weight)
+        for k in range(4):
+            rows[k, i] *= factor
+        total += value
+    return total
+
+
+@compiled()
+def robust_equations(x, target, precision, exponent, gain, offset, rest, in_logs, loss, width, sums):
+    """Per chunk of pairs: the losses, J^T W r, and the upper triangle of J^T W J, W being precision^2 times weight.
+
+    `target` is the depth, or with `in_logs` its logarithm; `width` is where the loss bends, in standard deviations.
+    """
+    for chunk in range(sums.shape[0]):
+        part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+        h, s, p = x[part], target[part], precision[part]
+        response, power, q = np.empty(h.size), np.empty(h.size), np.empty(h.size)
+        rows = np.empty((4, h.size))
+        if abs(exponent) < TINY:
+            _predict_log(h, gain, offset, response, power, q)
+        else:
+            _predict(h, exponent, gain, offset, rest, response, power, q)
+        if in_logs:
+            _differentiate_log(h, s, response, power, q, exponent, gain, rows)
+        else:
+            _differentiate(h, s, response, power, q, exponent, gain, rows)
+        total = _reweight(rows, p, loss, width)
+        _accumulate(rows, h.size, sums[chunk])
+        sums[chunk, 0] = total
+
+
+@compiled()
+def log_rows(x, log_depth, exponent, gain, offset, rest, rows):
+    """Residuals in log depth and their derivatives in exponent, log gain, offset: rows of (4, n), pair by pair."""
+    response, power, q = np.empty(x.size), np.empty(x.size), np.empty(x.size)
+    if abs(exponent) < TINY:
+        _predict_log(x, gain, offset, response, power, q)
+    else:
+        _predict(x, exponent, gain, offset, rest, response, power, q)
+    _differentiate_log(x, log_depth, response, power, q, exponent, gain, rows)
+
+
+@compiled()
+def robust_residuals(x, target, exponent, gain, offset, rest, in_logs, residual):
+    """The residuals alone, in metres (units of the scale) or in log depth."""
+    response, power = np.empty(x.size), np.empty(x.size)
+    if abs(exponent) < TINY:
+        _predict_log(x, gain, offset, response, power, residual)
+    else:
+        _predict(x, exponent, gain, offset, rest, response, power, residual)
+    for i in range(x.size):
+        residual[i] = target[i] - (residual[i] if in_logs else np.exp(residual[i]))

@@ -1,0 +1,1 @@
+"""The solve: the residual system, conjugate gradients and multigrid."""

@@ -1,0 +1,1 @@
+"""Geometric multigrid for the membrane and the thin-plate systems."""

@@ -1,0 +1,1 @@
+"""Cameras, poses, point clouds, projection and motion."""

@@ -1,0 +1,1 @@
+"""ROS bags and messages."""

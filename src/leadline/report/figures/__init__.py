@@ -1,0 +1,1 @@
+"""The paper's figures and further ones, from a run's records."""

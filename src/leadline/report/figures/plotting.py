@@ -1,0 +1,339 @@
+"""What all figures share: size and type for print, colours that survive colour blindness, labels, files.
+
+A method's colour says its family and its marker which one it is, so that no two differ by colour alone. Figures are as
+wide as the text of a conference paper (5.5 inches) and no letter is below 6.5 points, so they go in unscaled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from leadline.base.errors import FileError, MissingExtra
+from leadline.base.strict_json import json_ready
+from leadline.bench.tables import FIXED, OURS, RAW, RESPONSE
+from leadline.io.atomic import atomic_write, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+WIDTH = 5.5  # inches
+SMALLEST = 6.5  # points
+CLOSEST = 0.12  # share of a logarithmic axis between two of its numbers, so that they do not touch
+FORMS = ("png", "svg", "pdf")
+_STYLE: dict[str, Any] = {
+    "font.size": 7.5,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7.5,
+    "xtick.labelsize": SMALLEST,
+    "ytick.labelsize": SMALLEST,
+    "legend.fontsize": 7.0,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 4.5,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # letters stay text, as publishers ask
+    "svg.hashsalt": "leadline",  # the same picture is the same file
+}
+# No dates or versions: a figure that is drawn again is the same file.
+_METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+# Okabe and Ito's colours, which readers with any colour vision tell apart.
+BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY = "#000000", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+YELLOW, GREY = "#F0E442", "#595959"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a method is drawn."""
+
+    colour: str
+    marker: str
+    line: Any = "-"
+    open: bool = False
+
+
+_MARKS = {
+    OURS: Mark(ORANGE, "*"),
+    RESPONSE: Mark(ORANGE, "*", "--", open=True),
+    FIXED[0]: Mark(BLUE, "v"),
+    FIXED[1]: Mark(BLUE, "s", "--"),
+    FIXED[2]: Mark(BLUE, "^", ":"),
+    "KNN": Mark(GREEN, "o"),
+    "LWLR": Mark(GREEN, "P", "--"),
+    "Poisson": Mark(GREEN, "X", ":"),
+    "PriorDA": Mark(PURPLE, "o"),
+    "LDCM": Mark(PURPLE, "s", "--"),
+    "Any2Full": Mark(PURPLE, "D", ":"),
+    "PromptDA": Mark(PURPLE, "X", "-."),
+    RAW: Mark(GREY, "o", open=True),
+}
+_OTHERS = tuple(Mark(BLACK, marker, line) for line in ("-", "--", ":") for marker in ("<", ">", "h", "p", "d", "8"))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure and the numbers in it, which are written beside it."""
+
+    figure: Figure
+    numbers: dict[str, Any]
+
+
+def marks(methods: Sequence[str]) -> dict[str, Mark]:
+    """A mark for each label: the paper's methods have theirs, others get what is left, in order."""
+    others = iter(_OTHERS * (1 + len(methods) // len(_OTHERS)))
+    return {name: _MARKS[name] if name in _MARKS else next(others) for name in methods}
+
+
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """Run a function that draws under the figures' style, whatever the user's own is."""
+
+    @wraps(draw)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _styling():
+            return draw(*args, **kwargs)
+
+    return inside
+
+
+@contextmanager
+def _styling() -> Iterator[None]:
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise MissingExtra("matplotlib", "figures", "Drawing a figure") from error
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)  # type: ignore[arg-type,unused-ignore]
+        yield
+
+
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """An empty figure, in inches, that belongs to no window."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
+    """Write a drawing as PNG, SVG and PDF, and its numbers as JSON; returns the files.
+
+    Raises
+    ------
+    FileError
+        The folder cannot be made or written.
+    """
+    return [save_numbers(drawing.numbers, folder, name), *save_figure(drawing.figure, folder, name)]
+
+
+def save_numbers(numbers: Mapping[str, Any], folder: Path, name: str) -> Path:
+    """Write numbers as ``NAME.json``, with null for what is not finite; see `save`."""
+    _make(folder)
+    text = json.dumps(json_ready(dict(numbers)), indent=1, allow_nan=False) + "\n"
+    path = folder / f"{name}.json"
+    write_text(path, text)
+    return path
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG, SVG and PDF; see `save`."""
+    _make(folder)
+    paths = [folder / f"{name}.{form}" for form in FORMS]
+    with _styling():
+        for path, form in zip(paths, FORMS, strict=True):
+            atomic_write(path, partial(figure.savefig, format=form, metadata=_METADATA[form]))
+    return paths
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be made ({error.strerror}); choose another folder.") from error
+
+
+def plain_log(axis: Axis, low: float, high: float) -> None:
+    """Label a logarithmic axis with plain numbers, about four to eight of them."""
+    from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(range(1, 10)), tuple(np.arange(1, 10, 0.5))):
+        ticks = [float(f"{step * 10.0**decade:.3g}") for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= 4:
+            break
+    axis.set_major_locator(FixedLocator(_apart(ticks, CLOSEST * math.log10(high / low))))
+    axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.4g}")
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _apart(ticks: Sequence[float], closest: float) -> list[float]:
+    """Those ticks that are `closest` from each other in decades; powers of ten come first, then the rounder ones."""
+
+    def oddness(tick: float) -> tuple[bool, int]:
+        digits = f"{tick:.3e}".partition("e")[0].rstrip("0")
+        return digits != "1.", len(digits)
+
+    kept: list[float] = []
+    for tick in sorted(ticks, key=oddness):
+        if all(abs(math.log10(tick / other)) >= closest for other in kept):
+            kept.append(tick)
+    return sorted(kept)
+
+
+def log_limits(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:
+    """Ends of a logarithmic axis that leave a margin around positive values."""
+    low, high = math.log10(min(values)), math.log10(max(values))
+    pad = max(margin * (high - low), 0.02)
+    return float(10 ** (low - pad)), float(10 ** (high + pad))
+
+
+def plot_points(axes: Axes, points: Mapping[str, tuple[Any, Any]], size: float = 5.0) -> None:
+    """Markers of each method at x and y, numbers or sequences of them; the artists are named by the method."""
+    for name, mark in marks(list(points)).items():
+        axes.plot(*points[name], linestyle="none", label=name, **_face(mark, size))
+
+
+def plot_lines(axes: Axes, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], size: float = 3.5) -> None:
+    """One line with markers per method, named by the artist's label."""
+    for name, mark in marks(list(lines)).items():
+        axes.plot(*lines[name], linestyle=mark.line, label=name, **_face(mark, size, rim=False))
+
+
+def _face(mark: Mark, size: float, *, rim: bool = True) -> dict[str, Any]:
+    grown = size * (1.6 if mark.marker == "*" else 1.0)  # a star covers less than its box
+    face = "white" if mark.open else mark.colour
+    edge = "white" if rim and not mark.open else mark.colour  # a rim parts points that touch, and would cut a line
+    return {
+        "color": mark.colour,
+        "marker": mark.marker,
+        "markersize": grown,
+        "markerfacecolor": face,
+        "markeredgecolor": edge,
+        "markeredgewidth": 0.9 if mark.open else 0.4,
+        "zorder": 4 if mark.colour == ORANGE else 3,
+    }
+
+
+def legend_handles(methods: Sequence[str], *, lines: bool) -> list[Line2D]:
+    """What a legend shows for these methods."""
+    from matplotlib.lines import Line2D
+
+    return [
+        Line2D([], [], linestyle=mark.line if lines else "none", label=name, **_face(mark, 5.0, rim=False))
+        for name, mark in marks(methods).items()
+    ]
+
+
+def add_legend(figure: Figure, methods: Sequence[str], *, lines: bool) -> None:
+    """A legend of methods under all axes, in rows of about the same length."""
+    rows = -(-len(methods) // 5)
+    handles = legend_handles(methods, lines=lines)
+    figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(methods) // rows), columnspacing=1.4)
+
+
+def label_points(
+    axes: Axes,
+    points: Mapping[str, tuple[float, float]],
+    avoid: Sequence[tuple[tuple[float, float], tuple[float, float]]] = (),
+) -> None:
+    """Write each point's name beside it, where it covers neither another name nor a point nor a line.
+
+    Places are tried around the point, then farther out with a line that leads back. The axes must have their final
+    limits. If a name fits nowhere it goes where it covers least.
+
+    Parameters
+    ----------
+    axes : Axes
+    points : mapping
+        x and y by name, in the axes' units.
+    avoid : pairs of points, optional
+        Ends of lines to keep clear of.
+    """
+    figure: Any = axes.get_figure()
+    figure.draw_without_rendering()
+    renderer = figure.canvas.get_renderer()
+    inner = axes.get_window_extent(renderer)
+    centres = {name: axes.transData.transform(point) for name, point in points.items()}
+    reach = 4.0 * figure.dpi / 72  # pixels that a marker takes to each side
+    boxes = [(x - reach, y - reach, x + reach, y + reach) for x, y in centres.values()]
+    for ends in avoid:
+        (x0, y0), (x1, y1) = axes.transData.transform(ends)
+        boxes += [(x - 1, y - 1, x + 1, y + 1) for x, y in np.linspace((x0, y0), (x1, y1), 120)]
+    # The most crowded first: those alone find a place in any case.
+    crowd = {
+        name: sum(math.hypot(*(own - other)) < 60 * figure.dpi / 72 for other in centres.values())
+        for name, own in centres.items()
+    }
+    angles = np.radians([0, 180, 90, 270, 45, 135, 315, 225, 20, 160, 340, 200])
+    for name in sorted(points, key=lambda name: -crowd[name]):
+        note = axes.annotate(
+            name,
+            points[name],
+            xytext=(0, 0),
+            textcoords="offset points",
+            fontsize=7.0,
+            color=marks([name])[name].colour,
+            zorder=6,
+        )
+        note.set_in_layout(False)
+        box = note.get_window_extent(renderer)
+        half = (box.width / 2, box.height / 2)
+        best: tuple[float, float, float, float] = (math.inf, 0.0, 0.0, 0.0)
+        for radius in (6.0, 11.0, 17.0, 24.0, 33.0, 45.0):
+            for angle in angles:
+                right, up = math.cos(angle), math.sin(angle)
+                x = centres[name][0] + right * radius * figure.dpi / 72 + _sign(right) * half[0]
+                y = centres[name][1] + up * radius * figure.dpi / 72 + _sign(up) * half[1]
+                own = (x - half[0] - 1, y - half[1] - 1, x + half[0] + 1, y + half[1] + 1)
+                outside = max(0.0, inner.x0 - own[0], own[2] - inner.x1, inner.y0 - own[1], own[3] - inner.y1)
+                cost = sum(_overlap(own, other) for other in boxes) + 1e3 * outside
+                if cost < best[0]:
+                    best = (cost, x, y, radius)
+            if best[0] == 0:
+                break
+        _, x, y, radius = best
+        boxes.append((x - half[0], y - half[1], x + half[0], y + half[1]))
+        note.set(ha="center", va="center")
+        note.set_position(((x - centres[name][0]) * 72 / figure.dpi, (y - centres[name][1]) * 72 / figure.dpi))
+        if radius > 12:
+            inverse = axes.transData.inverted()
+            near = np.clip(centres[name], (x - half[0], y - half[1]), (x + half[0], y + half[1]))
+            axes.plot(*zip(points[name], inverse.transform(near), strict=True), color="0.6", linewidth=0.5, zorder=2)
+
+
+def _sign(value: float) -> float:
+    return 0.0 if abs(value) < 1e-9 else math.copysign(1.0, value)
+
+
+def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> float:
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    return width * height if width > 0 and height > 0 else 0.0

@@ -1,0 +1,94 @@
+"""A fit that leaves out what the neighbours contradict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from leadline.core.neighbours import FEWEST, Neighbours
+from leadline.core.options import CompletionOptions, FitOptions
+from leadline.core.pipeline import VETTED, complete, respond
+
+SHAPE = (120, 160)
+PLAIN, CAREFUL = (CompletionOptions(fit=FitOptions(vetted=vetted)) for vetted in (False, True))
+
+
+def room(rng, wrong=0.0):
+    """A slope behind a box, a prior that bends it, measurements on a grid, and which of them are wrong."""
+    row, column = np.indices(SHAPE)
+    depth = 2.0 + 0.02 * row + 0.01 * column
+    depth[40:90, 60:100] = 1.4
+    prior = depth**0.7 * np.exp(0.02 * np.sin(row / 17.0))
+    sparse = np.zeros(SHAPE)
+    sparse[4::6, 4::6] = depth[4::6, 4::6]
+    where = np.flatnonzero(sparse)
+    chosen = rng.choice(where, int(wrong * where.size), replace=False)
+    sparse.flat[chosen] *= rng.choice([0.3, 3.0], chosen.size)
+    return prior, sparse, depth, np.isin(where, chosen)
+
+
+def error(calibrated, depth):
+    return float(np.mean(np.abs(calibrated - depth) / depth))
+
+
+def test_without_wrong_measurements_little_is_left_out(rng):
+    prior, sparse, depth, _ = room(rng)
+    (plain, one), (careful, other) = respond(prior, sparse, options=PLAIN), respond(prior, sparse, options=CAREFUL)
+    assert careful.count == plain.count
+    assert np.mean(careful.weights) > 0.75
+    assert error(other, depth) == pytest.approx(error(one, depth), rel=0.1)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_wrong_measurements_have_no_part_in_the_fit(rng, share):
+    prior, sparse, depth, wrong = room(rng, share)
+    fit, calibrated = respond(prior, sparse, options=CAREFUL)
+    assert fit.weights.shape == wrong.shape
+    assert fit.weights[wrong].mean() < 0.2  # a few have wrong neighbours that agree with them
+    assert fit.weights[~wrong].mean() > 0.8
+    clean = np.where(np.isin(np.arange(sparse.size).reshape(SHAPE), np.flatnonzero(sparse)[wrong]), 0.0, sparse)
+    assert error(calibrated, depth) < 1.4 * error(respond(prior, clean, options=PLAIN)[1], depth)
+    assert error(respond(prior, sparse, options=PLAIN)[1], depth) > 1.5 * error(calibrated, depth)
+
+
+def test_what_is_left_out_of_the_fit_is_in_the_depth(rng):
+    prior, sparse, _, wrong = room(rng, 0.1)
+    result = complete(prior, sparse, options=CompletionOptions.best())
+    assert (result.fit.weights[wrong] == 0).mean() > 0.8
+    measured = sparse > 0
+    np.testing.assert_array_equal(result.depth[measured], sparse[measured])
+
+
+def test_few_measurements_are_all_taken(rng):
+    prior, sparse, _, _ = room(rng)
+    rest = np.flatnonzero(sparse)[VETTED:]
+    sparse.flat[rest] = 0.0
+    sparse.flat[np.flatnonzero(sparse)[7]] *= 3.0
+    one, other = (respond(prior, sparse, options=options)[0] for options in (PLAIN, CAREFUL))
+    assert one.response == other.response
+    assert other.weights.all()
+
+
+def test_neighbours_against_explicit_loops(rng):
+    shape = (40, 50)
+    where = np.sort(rng.choice(shape[0] * shape[1], 150, replace=False))
+    values = rng.standard_normal(where.size)
+    rows, columns = np.divmod(where, shape[1])
+    neighbours = Neighbours(where, shape)
+    errors, around = neighbours.compare(values)
+    reaches = []
+    for k in range(where.size):
+        away = np.maximum(abs(rows - rows[k]), abs(columns - columns[k]))
+        reach = np.sort(away)[FEWEST]  # the first is itself
+        reaches.append(reach)
+        others = values[(away <= reach) & (np.arange(where.size) != k)]
+        median = np.median(others)
+        assert errors[k] == pytest.approx(abs(values[k] - median))
+        assert around[k] == pytest.approx(np.sort(abs(others - median))[-3])
+    assert neighbours.spacing == int(np.median(reaches))
+    half = np.arange(where.size) % 2 == 0
+    errors, _ = neighbours.compare(values, half)
+    for k in range(where.size):
+        away = np.maximum(abs(rows - rows[k]), abs(columns - columns[k]))
+        others = values[(away <= reaches[k]) & (np.arange(where.size) != k) & half]
+        assert errors[k] == pytest.approx(abs(values[k] - np.median(others)) if others.size else 0.0)

@@ -1,0 +1,77 @@
+"""Maps of another size on the image's grid."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline.geometry.grids import resize_bilinear, scatter_nearest
+
+ROUNDING = 1e-12  # a few operations in float64 on values near 1
+sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
+
+
+def random_sparse(shape: tuple[int, int], seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    return np.where(generator.random(shape) < 0.6, generator.uniform(1, 5, shape), np.nan)
+
+
+@given(sizes, sizes, st.integers(0, 100))
+def test_scatter_is_the_plain_loop(given_shape: tuple[int, int], shape: tuple[int, int], seed: int) -> None:
+    sparse = random_sparse(given_shape, seed)
+    expected, lost = np.full(shape, np.nan), 0
+    for row, column in np.argwhere(np.isfinite(sparse)):
+        # The half-pixel rule in exact halves; a tie goes to the right or below.
+        target = tuple(
+            int(np.floor((2 * index + 1) * wanted / (2 * size)))
+            for index, wanted, size in zip((row, column), shape, given_shape, strict=True)
+        )
+        lost += bool(np.isfinite(expected[target]))
+        expected[target] = np.fmin(expected[target], sparse[row, column])
+    moved, counted = scatter_nearest(sparse, shape)
+    np.testing.assert_array_equal(moved, expected)
+    assert counted == lost
+
+
+@given(sizes, st.integers(0, 100))
+def test_scatter_onto_the_same_grid_changes_nothing(shape: tuple[int, int], seed: int) -> None:
+    sparse = random_sparse(shape, seed)
+    moved, lost = scatter_nearest(sparse, shape)
+    np.testing.assert_array_equal(moved, sparse)
+    assert lost == 0
+
+
+def test_scatter_leaves_out_what_was_not_measured() -> None:
+    moved, lost = scatter_nearest(np.array([[0.0, -1.0, np.inf, np.nan]], dtype=np.float32), (1, 4))
+    assert np.isnan(moved).all()
+    assert moved.dtype == np.float32
+    assert lost == 0
+
+
+@given(sizes, st.integers(0, 100))
+def test_resize_onto_the_same_grid_changes_nothing(shape: tuple[int, int], seed: int) -> None:
+    values = random_sparse(shape, seed)
+    np.testing.assert_array_equal(resize_bilinear(values, shape), values)
+
+
+@given(sizes, sizes)
+def test_resize_keeps_a_plane_between_the_outermost_centres(
+    given_shape: tuple[int, int], shape: tuple[int, int]
+) -> None:
+    def plane(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return 1 + 0.3 * rows[:, None] - 0.2 * columns[None, :]
+
+    positions = [
+        np.clip((np.arange(wanted) + 0.5) * size / wanted - 0.5, 0, size - 1)
+        for wanted, size in zip(shape, given_shape, strict=True)
+    ]
+    values = plane(*(np.arange(size) for size in given_shape))
+    np.testing.assert_allclose(resize_bilinear(values, shape), plane(*positions), rtol=0, atol=ROUNDING)
+
+
+def test_resize_lets_unusable_values_take_no_part() -> None:
+    values = np.array([[1.0, 0.0, 3.0]], dtype=np.float32)
+    resized = resize_bilinear(values, (1, 6), values > 0)
+    np.testing.assert_array_equal(resized, np.array([[1, np.nan, np.nan, np.nan, np.nan, 3]], dtype=np.float32))
+    assert resized.dtype == np.float32

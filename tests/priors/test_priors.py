@@ -1,0 +1,214 @@
+"""Priors: the registry, model cards, where weights are looked for, files, none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leadline import LeadlineError, complete
+from leadline.base.errors import FileError, InputError
+from leadline.priors import PRIORS, PriorSource, prior_options, prior_source
+from leadline.priors.card import Card
+from leadline.priors.weights import hub_cache, local_weights, require_safetensors, weights_digest, weights_present
+
+CARD = {
+    "input": {"range": [0, 1], "resize": {"mode": "short_side", "size": 256, "multiple_of": 32}},
+    "output": {"name": "d", "quantity": "disparity", "gauge": "affine"},
+}
+
+
+def write_card(folder: Path, **changes: object) -> Path:
+    path = folder / "net.json"
+    path.write_text(json.dumps({**CARD, **changes}), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "expected"),
+    [(480, 640, (256, 352)), (640, 480, (352, 256)), (256, 256, (256, 256)), (100, 1000, (256, 2560))],
+)
+def test_short_side_rule(tmp_path: Path, height: int, width: int, expected: tuple[int, int]) -> None:
+    assert Card.read(write_card(tmp_path)).input_size(height, width) == expected
+
+
+def test_fixed_size_rule(tmp_path: Path) -> None:
+    resize = {"mode": "fixed", "size": [224, 288], "multiple_of": 32}
+    card = Card.read(write_card(tmp_path, input={"range": [0, 255], "resize": resize}))
+    assert card.input_size(1080, 1920) == (224, 288)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"output": {"quantity": "height"}},
+        {"output": {}},
+        {"input": {"range": [0, 1], "resize": {"mode": "stretch", "size": 3}}},
+        {"input": {"range": [0], "resize": {"mode": "short_side", "size": 256}}},
+        {"input": None},
+    ],
+)
+def test_a_garbled_card_is_one_sentence(tmp_path: Path, changes: dict[str, object]) -> None:
+    with pytest.raises(LeadlineError, match=r"net\.json: the model card lacks or garbles"):
+        Card.read(write_card(tmp_path, **changes))
+
+
+def test_missing_files_and_unknown_kinds(tmp_path: Path) -> None:
+    with pytest.raises(LeadlineError, match="no such ONNX model"):
+        prior_source(f"onnx:{tmp_path / 'none.onnx'}")
+    (tmp_path / "net.onnx").write_bytes(b"not a network")
+    with pytest.raises(LeadlineError, match="no model card"):
+        prior_source(f"onnx:{tmp_path / 'net.onnx'}")
+    write_card(tmp_path)
+    broken = prior_source(f"onnx:{tmp_path / 'net.onnx'}")
+    with pytest.raises(LeadlineError, match="cannot load it"):
+        broken(np.zeros((32, 32, 3), np.uint8))
+    with pytest.raises(LeadlineError, match="did you mean onnx"):
+        prior_source("onx:model")
+    with pytest.raises(LeadlineError, match="follows a colon"):
+        prior_source("onnx")
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_every_registered_prior_can_be_imported_and_says_what_it_takes(name: str) -> None:
+    facts = PRIORS[name]
+    module, factory = facts.factory.split(":")
+    found = getattr(__import__(module, fromlist=[factory]), factory)
+    assert PriorSource in found.__mro__
+    assert not set(facts.options) & set(prior_options(name))  # what a name stands for is not for the user to change
+    assert facts.quantity in ("depth", "disparity", "as declared")
+    assert facts.gauge in ("metric", "scale", "affine", "unknown")
+    assert facts.commercial == ("NC" not in facts.licence)
+    if facts.model is not None:
+        assert {"device", "name", "threads"} <= set(prior_options(name))
+
+
+def test_a_wrong_option_or_argument_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'files' takes no option flor\. It takes: kind, floor, name"):
+        prior_source(f"files:{tmp_path}", flor=0.1)
+    with pytest.raises(InputError, match="'none:x' cannot be opened"):
+        prior_source("none:x")
+    with pytest.raises(InputError, match="there are moge-3, moge-2"):
+        prior_source("zzz")
+
+
+def test_the_default_batch_is_one_call_each() -> None:
+    images = [np.zeros((4, 5, 3), np.uint8), np.zeros((6, 7, 3), np.uint8)]
+    assert [prior.shape for prior in prior_source("none").batch(images)] == [(4, 5), (6, 7)]
+    with pytest.raises(ValueError, match="zip"):
+        prior_source("none").batch(images, names=["only one"])
+
+
+ID = "depth-anything/Depth-Anything-V2-Small-hf"
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the hub, and no way to it."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return tmp_path / "home" / "hub"
+
+
+def put_in_cache(cache: Path, commit: str, *files: str) -> Path:
+    home = cache / "models--depth-anything--Depth-Anything-V2-Small-hf"
+    snapshot = home / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    for file in files:
+        (snapshot / file).write_text("{}")
+    (home / "refs").mkdir(exist_ok=True)
+    (home / "refs" / "main").write_text(commit)
+    return snapshot
+
+
+def test_offline_is_one_line_with_id_folder_and_command(offline: Path) -> None:
+    with pytest.raises(FileError) as caught:
+        local_weights(ID)
+    message = str(caught.value)
+    assert message.count("\n") == 0
+    for part in (ID, str(offline), "HF_HUB_OFFLINE is set", f"hf download {ID}"):
+        assert part in message
+    assert not weights_present("depth-anything-v2-small")
+    with pytest.raises(FileError, match="no such model file or folder"):
+        local_weights("./missing/model")
+
+
+def test_an_unreachable_hub_is_the_same_line(offline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    for proxy in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(proxy, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # discard: nobody listens
+    with pytest.raises(FileError, match=r"127\.0\.0\.1 cannot be reached.*hf download"):
+        local_weights(ID)
+
+
+def test_a_whole_download_is_found_and_half_of_one_is_not(offline: Path) -> None:
+    old = put_in_cache(offline, "a" * 40, "config.json", "model.safetensors")
+    assert local_weights(ID) == old
+    new = put_in_cache(offline, "b" * 40, "config.json")
+    assert local_weights(ID) == old  # the newer one has no weights yet
+    (new / "model.safetensors").symlink_to(new / "on its way")
+    assert local_weights(ID) == old
+    (new / "on its way").write_text("{}")
+    assert local_weights(ID) == new
+    assert weights_present(ID)
+    assert weights_present("depth-anything-v2-small")
+    assert not weights_present("depth-anything-v2-base")
+    assert weights_digest(new) != weights_digest(old)
+    (new / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part-2.safetensors"}}))
+    assert local_weights(ID) == old  # a part is missing
+
+
+def test_the_cache_follows_the_environment(offline: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert hub_cache() == offline
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "elsewhere"))
+    assert hub_cache() == tmp_path / "elsewhere"
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.delenv("HF_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert hub_cache() == tmp_path / "xdg" / "huggingface" / "hub"
+
+
+def test_pickles_are_refused_and_a_folder_is_known_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(FileError, match="no weights in it"):
+        require_safetensors(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
+    with pytest.raises(FileError, match=r"pickled \(pytorch_model\.bin\), and loading a pickle runs"):
+        require_safetensors(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"1234")
+    require_safetensors(tmp_path)
+    before = weights_digest(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"1235")
+    assert weights_digest(tmp_path) != before
+    with pytest.raises(FileError, match="got a file"):
+        require_safetensors(tmp_path / "model.safetensors")
+
+
+def test_files_are_found_by_name_and_refused_at_another_size(tmp_path: Path) -> None:
+    values = np.linspace(1.0, 2.0, 12, dtype=np.float32).reshape(3, 4)
+    np.save(tmp_path / "room_1.npy", values)
+    source = prior_source(f"files:{tmp_path}", kind="disparity")
+    prior = source(np.zeros((3, 4, 3), np.uint8), name="room/1")
+    np.testing.assert_array_equal(prior.depth(), 1 / values)
+    with pytest.raises(LeadlineError, match="no prediction for 'room/2'"):
+        source(np.zeros((3, 4, 3), np.uint8), name="room/2")
+    with pytest.raises(LeadlineError, match=r"4x3.*8x6"):
+        source(np.zeros((6, 8, 3), np.uint8), name="room/1")
+    before = source.fingerprint()
+    np.save(tmp_path / "room_1.npy", np.ones((5, 5)))
+    assert source.fingerprint() != before
+
+
+def test_without_a_prior_the_measurements_make_a_membrane() -> None:
+    prior = prior_source("none")(np.zeros((20, 30, 3), np.uint8))
+    sparse = np.zeros((20, 30), np.float32)
+    sparse[::5, ::5] = np.linspace(2.0, 4.0, 24).reshape(4, 6)
+    result = complete(prior, sparse)
+    assert result.fit.status.name == "SCALE_ONLY"
+    assert 2.0 <= result.depth.min() <= result.depth.max() <= 4.0  # a maximum principle, to within the screening
+    np.testing.assert_array_equal(result.depth[::5, ::5], sparse[::5, ::5])

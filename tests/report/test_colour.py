@@ -1,0 +1,110 @@
+"""Colour ramps, dots and panels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from leadline.base.errors import InputError
+from leadline.report.colour import UNKNOWN, colour_bar, colourise, dots, limits, normals_picture
+from leadline.report.panel import Bar, Tile, panel
+
+LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
+
+
+def lightness(picture):
+    """CIE L* of sRGB colours, (...,)."""
+    linear = np.where(picture <= 10.3, picture / 255 / 12.92, ((picture / 255 + 0.055) / 1.055) ** 2.4)
+    y = linear @ LUMINANCE
+    return np.where(y > 0.008856, 116 * np.cbrt(y) - 16, 903.3 * y)
+
+
+@pytest.mark.parametrize(("scheme", "sign"), [("depth", -1), ("error", -1)])
+def test_lightness_is_strictly_monotone_and_even(scheme, sign):
+    """Order survives colour blindness and grey print; no stretch of the ramp is flat."""
+    steps = np.diff(lightness(colour_bar(17, 1, scheme)[0].astype(np.float64))) * sign
+    assert steps.min() > 1.5  # L* over a sixteenth of the ramp: a just visible difference
+    assert steps.max() < 3 * np.mean(steps)
+
+
+def test_near_is_bright_and_equal_steps_of_inverse_depth_are_equal_steps_of_the_ramp():
+    depth = 1 / np.linspace(1.0, 0.2, 17)[None]
+    found, expected = (picture.astype(int) for picture in (colourise(depth, low=1, high=5), colour_bar(17, 1, "depth")))
+    assert np.abs(found - expected).max() <= 1  # 1 / (1 / x) may round a channel's half the other way
+
+
+def test_error_is_linear_and_clipped():
+    values = np.concatenate((np.linspace(0, 2, 17), [9.0]))[None]
+    picture = colourise(values, low=0, high=2, scheme="error")
+    np.testing.assert_array_equal(picture[:, :17], colour_bar(17, 1, "error"))
+    np.testing.assert_array_equal(picture[0, 17], picture[0, 16])
+
+
+def test_unknown_is_grey():
+    picture = colourise(np.array([[1.0, np.nan, np.inf, 0.0, -1.0, 2.0]]))
+    assert [tuple(colour) == UNKNOWN for colour in picture[0].tolist()] == [False, True, True, True, True, False]
+    assert tuple(colourise(np.array([[0.0, 1.0]]), scheme="error")[0, 0].tolist()) != UNKNOWN
+    assert (colourise(np.full((2, 2), np.nan)) == UNKNOWN).all()
+
+
+def test_limits_leave_out_outliers():
+    depth = np.concatenate((np.linspace(1, 2, 1000), [1e6, np.nan, -5.0]))[None]
+    low, high = limits(depth)
+    assert 1 <= low < 1.05 < 1.95 < high <= 2
+    assert limits(depth, "error")[0] == 0.0
+    assert np.isnan(limits(np.full((1, 1), np.nan))).all()
+
+
+def test_a_constant_map_has_a_picture():
+    assert colourise(np.full((2, 3), 4.0)).shape == (2, 3, 3)
+    assert colourise(np.zeros((2, 3)), scheme="error").shape == (2, 3, 3)
+
+
+def test_wrong_ranges_and_schemes_are_refused():
+    with pytest.raises(InputError, match="`scheme`"):
+        colourise(np.ones((2, 2)), scheme="rainbow")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="in order"):
+        colourise(np.ones((2, 2)), low=3, high=2)
+    with pytest.raises(InputError, match="positive for depth"):
+        colourise(np.ones((2, 2)), low=0, high=2)
+
+
+def test_normals_have_their_conventional_colours():
+    normals = np.array([[[0, 0, -1.0], [1.0, 0, 0], [0, -1.0, 0], [np.nan] * 3]])
+    np.testing.assert_array_equal(
+        normals_picture(normals)[0], [[128, 128, 255], [255, 128, 128], [128, 255, 128], UNKNOWN]
+    )
+    with pytest.raises(InputError, match="`normals`"):
+        normals_picture(np.ones((2, 2)))
+
+
+def test_dots_are_discs_of_the_depth_colour_clipped_at_the_border():
+    sparse = np.full((20, 20), np.nan)
+    sparse[10, 10], sparse[0, 19] = 1.0, 5.0
+    image = np.full((20, 20, 3), 200, np.uint8)
+    picture = dots(sparse, image, low=1, high=5, radius=2)
+    near, far = colour_bar(2, 1, "depth")[0]
+    assert (picture == near).all(axis=-1).sum() == 13  # pixels within 2 of a pixel
+    assert (picture == far).all(axis=-1).sum() == 6  # of which a corner keeps these
+    assert (image == 200).all()
+    assert dots(np.full((20, 20), np.nan), image, low=1, high=5).shape == image.shape
+
+
+def test_panel_holds_each_picture_at_its_place():
+    red, blue = (np.broadcast_to(np.uint8(colour), (30, 40, 3)).copy() for colour in ([255, 0, 0], [0, 0, 255]))
+    bar = Bar("error", "0", "6%")
+    first = [Tile(red, "Red", "a caption that is far too long for its tile", bar)]
+    second = [Tile(red, "Red"), Tile(blue, "Blue")]
+    image = panel([first, second], heading="Heading", note="note", tile_width=200)
+    pixels = np.asarray(image)
+    assert (pixels == (255, 0, 0)).all(axis=-1).sum() == 2 * 200 * 150
+    assert (pixels == (0, 0, 255)).all(axis=-1).sum() == 200 * 150
+    edge = np.concatenate((pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]))
+    assert (edge == 255).all()  # nothing runs out of the page
+
+
+def test_panel_refuses_what_it_cannot_draw():
+    with pytest.raises(InputError, match="`rows`"):
+        panel([[]])
+    with pytest.raises(InputError, match="`tile_width`"):
+        panel([[Tile(np.zeros((2, 2, 3), np.uint8), "x")]], tile_width=50)
