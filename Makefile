@@ -65,7 +65,7 @@ $(BASE): $(MADE) pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV): $(MADE) pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --editable '.[files,onnx,transformers,colmap,lidar,ros,figures,ray,dev,docs]'
+	$(BIN)/pip install --quiet --editable '.[files,onnx,transformers,colmap,lidar,ros,figures,ray,studio,dev,docs]'
 	@touch $@ $(BASE)
 
 $(BENCH): $(MADE) pyproject.toml constraints.txt

@@ -185,7 +185,9 @@ def test_failed_records_can_be_done_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_prediction_that_cannot_be_scored(tmp_path: Path) -> None:
-    wrong, empty = run(protocol("support.bench_methods:wrong_shape", "support.bench_methods:empty", count=1, cases=["outer"]), tmp_path)
+    wrong, empty = run(
+        protocol("support.bench_methods:wrong_shape", "support.bench_methods:empty", count=1, cases=["outer"]), tmp_path
+    )
     assert "shape" in wrong.reason
     assert (empty.status, empty.reason) == ("failed", "failed: nothing to say")
     assert np.isnan(empty.absrel)
