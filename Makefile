@@ -1,36 +1,47 @@
-# make demo | test | bench | docs | lint | clean
-# Needs Python 3.10 or later with venv, and nothing else: the rest goes into .venv.
+# make demo | check | test | test-full | bench | docs | lint | clean
+# Needs Python 3.10 or later with venv; everything else is installed into .venv.
 
 PYTHON ?= python3
 JOBS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
-# One stamp per set of packages, so that a second call installs nothing.
+# One stamp file per set of packages, so that a second call installs nothing.
 MADE := $(VENV)/.made
 BASE := $(VENV)/.installed-base
 DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
 
-# pip reads both: the first for what is installed, the second (newer pip) for what builds it.
+# pip reads the first for the packages it installs and, from version 25 on, the second for those that build them.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# An announcement of the documentation theme's makers, which would otherwise end every run.
+# Switches off an announcement that the documentation theme prints at the end of every build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test browser bench docs lint clean
+.PHONY: demo check test test-full browser bench docs lint clean
 
 demo: $(BASE)
 	$(BIN)/leadline demo
 
-# Compiled once beforehand: workers that each compile the same may differ in the last bit.
+# For daily work: everything that needs no browser, no cluster, no network and no worker processes, in about a minute.
+check: lint
+	$(BIN)/leadline warm-up
+	$(BIN)/pytest -n $(JOBS) --quiet -m 'not full and not slow'
+
+# The kernels are compiled beforehand, because test workers that compile the same kernel at the same time may differ in
+# the last bit. -rs prints why a test was skipped.
 test: lint browser
 	$(BIN)/leadline warm-up
-	$(BIN)/pytest -n $(JOBS) --quiet
+	$(BIN)/pytest -n $(JOBS) --quiet -rs
 	$(BIN)/mkdocs build --strict --quiet
 
-# The pages are tested in a real browser. Where there is none and apt can bring one, it does.
+# The whole matrix of shapes, patterns and options.
+test-full: lint browser
+	$(BIN)/leadline warm-up
+	$(BIN)/pytest -n $(JOBS) --quiet -rs -m ''
+
+# The pages are tested in a real browser. apt installs one if there is none.
 browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -1,9 +1,9 @@
-"""What the benchmark's harness itself costs: its share of a run, its memory, and what a second process brings.
+"""Measure the overhead of `leadline bench run`: its share of the run time, its memory, and the gain of more processes.
 
     python benchmarks/harness.py [FOLDER]
 
-Rendered rooms of 640 x 480 are written as scene folders with their priors, so that decoding is part of what is timed.
-Numbers of a machine that does something else at the same time mean nothing.
+Rendered rooms of 640 x 480 pixels are written as scene folders with priors, so that the times include reading files.
+Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from leadline.bench.campaign import plan
-from leadline.bench.executors import cores, processes, serial
+from leadline.base.executors import available_cores, processes, serial
+from leadline.bench.plan import WorkItem, plan_work_items
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
 from leadline.bench.records import Record, RecordStore
+from leadline.bench.run import EvaluationJob
 from leadline.datasets.rendered import network_like_prior, render
 
-ROOMS, COPIES = 2, 12  # few are rendered, and each is written often
-ROUNDS = 6  # that each is done, so that the last worker's start weighs little
-MANY = 10_000  # records of the test of memory
+ROOMS, COPIES = 2, 12  # rendered rooms, and copies of each that are written
+ROUNDS = 6  # passes over all images, so that the start of the workers has little weight
+MANY = 10_000  # records of the memory test
 
 
 def write_scenes(folder: Path) -> Protocol:
-    """Scene folders and files of priors, and the protocol that runs `ours` on them."""
+    """Write scene folders and priors; returns the protocol that runs `ours` on them."""
     for seed in range(ROOMS):
         scene = render(640, 480, seed=seed)
         assert scene.reference is not None
@@ -63,12 +64,13 @@ def write_scenes(folder: Path) -> Protocol:
     )
 
 
-def timed(work: Iterator[list[Record]], store: RecordStore) -> tuple[float, float, int]:
-    """Seconds between the first round and the last unit, those of the methods in them, and their records."""
-    for _ in range(ROOMS * COPIES):  # until every worker has started
-        store.add(next(work))
+def timed(work: Iterator[tuple[WorkItem, list[Record] | None]], store: RecordStore) -> tuple[float, float, int]:
+    """Seconds from the end of the first round to the end, those spent in methods, and the number of records."""
+    for _ in range(ROOMS * COPIES):  # by then every worker has started
+        store.add(next(work)[1] or [])
     begun, method, count = time.perf_counter(), 0.0, 0
-    for records in work:
+    for _, records in work:
+        assert records is not None
         store.add(records)
         method += sum(record.seconds for record in records)
         count += len(records)
@@ -77,13 +79,14 @@ def timed(work: Iterator[list[Record]], store: RecordStore) -> tuple[float, floa
 
 def main(folder: Path) -> None:
     protocol = write_scenes(folder)
-    units = plan(protocol) * ROUNDS
-    cache = folder / "cache"
+    items = plan_work_items(protocol) * ROUNDS
+    job = EvaluationJob(protocol, folder / "cache")
+    cores = available_cores()
     rates = {}
     for name, work in (
-        ("serial", serial(protocol, units, cache)),
-        ("1 process", processes(protocol, units, cache, workers=1)),
-        (f"{cores()} processes", processes(protocol, units, cache, workers=cores())),
+        ("serial", serial(job, items)),
+        ("1 process", processes(job, items, workers=1)),
+        (f"{cores} processes", processes(job, items, workers=cores)),
     ):
         with RecordStore(folder / name, create=True) as store:
             seconds, method, count = timed(work, store)
@@ -92,11 +95,11 @@ def main(folder: Path) -> None:
         sys.stdout.write(f"{name:>12}: {rates[name]:.1f} records/s{share}\n")
 
     glog = Protocol(protocol.datasets, protocol.priors, (MethodEntry("glog"),), protocol.cases)
-    some = plan(glog)
-    endless = serial(glog, some * (MANY // (3 * len(some)) + 1), cache)
+    some = plan_work_items(glog)
+    many = serial(EvaluationJob(glog, folder / "cache"), some * (MANY // (3 * len(some)) + 1))
     done, peak = 0, 0
-    for records in endless:
-        done += len(records)
+    for _, records in many:
+        done += len(records or ())
         if done >= MANY // 10 and not peak:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak

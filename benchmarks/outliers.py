@@ -1,10 +1,11 @@
-"""What three wrong measurements in ten do to the fit and to the completion, and what real sensors' errors do.
+"""Measure how 30 % outliers, and the errors of real sensors, change the fit and the completion.
 
     python benchmarks/outliers.py DATA NETWORK [--size 320] [--workers 2]
 
-DATA and NETWORK as in `uncertainty.py`. Prints the tables of docs/fitting.md and docs/uncertainty.md: share of cases
-within 10 %, geometric mean and worst of AbsRel over AbsRel of the same fit without wrong measurements, or of the same
-completion without those that are wrong; and AbsRel with measurements as a sensor gave them.
+DATA and NETWORK as in `uncertainty.py`. Prints the tables of docs/fitting.md and docs/uncertainty.md. The first table
+has ratios of AbsRel with outliers to AbsRel without: of a fit to the correct measurements, or of a completion without
+the outliers. Each cell has the share of ratios up to 1.1, their geometric mean, and the largest one in brackets. The
+second table has AbsRel with the measurements of real sensors.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from numpy.typing import NDArray
 from uncertainty import PRESETS, STRONG, load, names
 
 from leadline.base.arrays import BoolArray
-from leadline.bench.patterns import Sensor
-from leadline.bench.pulled import pull
+from leadline.bench.observations import simulate
+from leadline.bench.oracle_blend import blend_with_reference
 from leadline.core.options import CompletionOptions, FitOptions, LossName
-from leadline.core.pipeline import complete, respond
+from leadline.core.pipeline import align, complete
 from leadline.core.prior import Prior
-from leadline.datasets.scenes import SceneFolders
+from leadline.datasets.scene_folders import SceneFolders
 from leadline.io.depth.files import read_values
 from leadline.priors.onnx import OnnxPrior
 
-SHARE = 0.3  # of the measurements that are wrong
-NEAR = 1.10  # ratio that counts as unharmed
+SHARE = 0.3  # share of outliers among the measurements
+UNAFFECTED = 1.10  # largest ratio of a case that counts as unaffected
 KINDS = ("anywhere", "too far", "too near", "none")
 PATTERNS = ("distributed", "random:1000")
 LOSSES: tuple[LossName, ...] = ("huber", "cauchy", "gnc")
-EVERY = 7  # pixels between the measurements that are taken of a dense sensor
+STRIDE = 7  # pixels between the measurements that are used of a dense sensor
 SENSORS = (
     "kitti_dc/2011_09_26_drive_0001_f005_cam02",
     "kitti_dc/ttaz_ex4_cyclist",
@@ -46,25 +47,28 @@ SENSORS = (
     "cleargrasp_d435/real_val_123",
 )
 Map = NDArray[np.float32]
-Key = tuple[str, str, str, bool]  # prior, what, kind of error, rejected
+Key = tuple[str, str, str, str]  # prior, method, kind of error, outlier policy
 
 
-def spoil(sparse: Map, kind: str, rng: np.random.Generator) -> tuple[Map, BoolArray]:
-    """The measurements with SHARE of them wrong, and which: anywhere between half the nearest and twice the farthest
-    depth, or too far, or too near, by factors of 1.5 to 4; or none of them."""
+def add_outliers(sparse: Map, kind: str, rng: np.random.Generator) -> tuple[Map, BoolArray]:
+    """The measurements with a share of outliers, and the mask of the outliers.
+
+    `kind` is "anywhere" for depths between half the smallest and twice the largest one, "too far" or "too near" for
+    errors by factors of 1.5 to 4, or "none".
+    """
     if kind == "none":
         return sparse, np.zeros(sparse.shape, np.bool_)
-    places = np.flatnonzero(np.isfinite(sparse))
-    hit = rng.permutation(places)[: round(SHARE * places.size)]
-    spoilt, wrong = sparse.copy(), np.zeros(sparse.shape, np.bool_)
-    wrong.flat[hit] = True
+    measured = np.flatnonzero(np.isfinite(sparse))
+    replaced = rng.permutation(measured)[: round(SHARE * measured.size)]
+    corrupted, outlier = sparse.copy(), np.zeros(sparse.shape, np.bool_)
+    outlier.flat[replaced] = True
     if kind == "anywhere":
         ends = np.log(np.nanmin(sparse) / 2), np.log(np.nanmax(sparse) * 2)
-        spoilt.flat[hit] = np.exp(rng.uniform(*ends, hit.size))
+        corrupted.flat[replaced] = np.exp(rng.uniform(*ends, replaced.size))
     else:
-        factor = rng.uniform(1.5, 4.0, hit.size)
-        spoilt.flat[hit] *= factor if kind == "too far" else 1.0 / factor
-    return spoilt, wrong
+        factor = rng.uniform(1.5, 4.0, replaced.size)
+        corrupted.flat[replaced] *= factor if kind == "too far" else 1.0 / factor
+    return corrupted, outlier
 
 
 def absrel(depth: NDArray[np.floating], reference: Map, where: BoolArray) -> float:
@@ -77,34 +81,33 @@ def ratios(name: str, data: Path, network: Path, size: int) -> list[tuple[Key, f
     reference = scene.reference
     assert reference is not None
     weak = OnnxPrior(network, threads=1)(scene.image)
-    sensor = Sensor(scene, dataset="scenes")
     found = []
-    for label, prior in (("network", weak), ("strong", Prior(pull(weak, reference, STRONG)))):
+    for label, prior in (("network", weak), ("strong", Prior(blend_with_reference(weak, reference, STRONG)))):
         for pattern in PATTERNS:
-            measured = sensor.measure(pattern)
+            measured = simulate(scene, pattern, dataset="scenes")
             error = partial(absrel, reference=reference, where=measured.scored)
             for kind in KINDS:
                 rng = np.random.default_rng([len(name), PATTERNS.index(pattern), KINDS.index(kind)])
-                spoilt, wrong = spoil(measured.sparse, kind, rng)
+                corrupted, outlier = add_outliers(measured.sparse, kind, rng)
                 for loss in LOSSES:
-                    options = CompletionOptions(fit=FitOptions(residual="log", loss=loss))
-                    clean = error(respond(prior, measured.sparse, options=options)[1])
-                    for reject in (False, True):
-                        fitted = respond(prior, spoilt, options=replace(options, reject=reject))[1]
-                        found.append(((label, f"fit, {loss}", kind, reject), error(fitted) / clean))
-                right = np.where(wrong, np.float32(np.nan), measured.sparse)
+                    options = CompletionOptions.paper(fit=FitOptions.paper(residual="log", loss=loss))
+                    clean = error(align(prior, measured.sparse, options=options).calibrated)
+                    for outliers in ("keep", "single"):
+                        fitted = align(prior, corrupted, options=replace(options, outliers=outliers)).calibrated
+                        found.append(((label, f"fit, {loss}", kind, outliers), error(fitted) / clean))
+                right = np.where(outlier, np.float32(np.nan), measured.sparse)
                 for preset, options in PRESETS.items():
                     known = error(complete(prior, right, options=options).depth)
-                    for reject in (False, True):
-                        depth = complete(prior, spoilt, options=replace(options, reject=reject)).depth
-                        found.append(((label, f"completion, {preset}", kind, reject), error(depth) / known))
+                    for outliers in ("keep", "single"):
+                        depth = complete(prior, corrupted, options=replace(options, outliers=outliers)).depth
+                        found.append(((label, f"completion, {preset}", kind, outliers), error(depth) / known))
     return found
 
 
 def sensors(data: Path, network: Path) -> Iterator[str]:
-    """AbsRel with a sensor's own measurements, of the whole image and of the scene's regions."""
-    columns = [(preset, reject) for preset in PRESETS for reject in (False, True)]
-    heads = [f"{preset}{', reject' * reject}" for preset, reject in columns]
+    """Lines of the table of AbsRel with real measurements, on the whole image and on the regions of the scene."""
+    columns = [(preset, outliers) for preset in PRESETS for outliers in ("keep", "single")]
+    heads = [f"{preset}, {outliers}" for preset, outliers in columns]
     yield f"| scene | where | measurements | {' | '.join(heads)} |"
     yield "|---" * (3 + len(heads)) + "|"
     folders = SceneFolders(data)
@@ -114,7 +117,8 @@ def sensors(data: Path, network: Path) -> Iterator[str]:
         assert reference is not None
         if np.isfinite(sparse).mean() > 0.2:
             thin = np.full_like(sparse, np.nan)
-            thin[EVERY // 2 :: EVERY, EVERY // 2 :: EVERY] = sparse[EVERY // 2 :: EVERY, EVERY // 2 :: EVERY]
+            grid = np.s_[STRIDE // 2 :: STRIDE, STRIDE // 2 :: STRIDE]
+            thin[grid] = sparse[grid]
             sparse = thin
         prior = OnnxPrior(network, threads=1)(scene.image)
         scored = np.isfinite(reference) & (reference > 0) & ~(sparse > 0)
@@ -122,7 +126,8 @@ def sensors(data: Path, network: Path) -> Iterator[str]:
         for region in folders.describe(name).get("regions") or []:
             parts[region["name"]] = scored & (read_values(data / name / region["file"]) > 0)
         depths = [
-            complete(prior, sparse, options=replace(PRESETS[preset], reject=reject)).depth for preset, reject in columns
+            complete(prior, sparse, options=replace(PRESETS[preset], outliers=outliers)).depth
+            for preset, outliers in columns
         ]
         for part, where in parts.items():
             numbers = " | ".join(f"{absrel(depth, reference, where):.4f}" for depth in depths)
@@ -142,13 +147,13 @@ def main() -> None:
         for pairs in pool.map(work, names(SceneFolders(given.data))):
             for key, ratio in pairs:
                 found[key].append(ratio)
-    lines = [f"| prior, what | reject | {' | '.join(KINDS)} |", "|---" * (2 + len(KINDS)) + "|"]
-    for label, what, reject in dict.fromkeys((key[0], key[1], key[3]) for key in found):
+    lines = [f"| prior, what | outliers | {' | '.join(KINDS)} |", "|---" * (2 + len(KINDS)) + "|"]
+    for label, what, outliers in dict.fromkeys((key[0], key[1], key[3]) for key in found):
         cells = []
         for kind in KINDS:
-            r = np.array(found[label, what, kind, reject])
-            cells.append(f"{100 * (r <= NEAR).mean():.0f} %, {np.exp(np.log(r).mean()):.2f} ({r.max():.2f})")
-        lines.append(f"| {label}, {what} | {'yes' if reject else 'no'} | {' | '.join(cells)} |")
+            r = np.array(found[label, what, kind, outliers])
+            cells.append(f"{100 * (r <= UNAFFECTED).mean():.0f} %, {np.exp(np.log(r).mean()):.2f} ({r.max():.2f})")
+        lines.append(f"| {label}, {what} | {outliers} | {' | '.join(cells)} |")
     sys.stdout.write("\n".join([*lines, "", *sensors(given.data, given.network)]) + "\n")
 
 

@@ -1,7 +1,7 @@
-"""Other solvers on the same linear system, each with its own set-up, to the same relative residual.
+"""Run times of other solvers on the same linear system, with set-up, to the same relative residual.
 
-Each peer is used as its documentation advises for a symmetric positive definite matrix, not at its slower defaults.
-The matrix is handed to them ready-made: assembling it is not counted.
+Each solver is used as its documentation recommends for a symmetric positive definite matrix, not with slower defaults.
+The time of assembling the matrix is not counted.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ PYAMG_CLASSICAL = "pyamg, Ruge–Stüben + CG"
 SUPERLU = "SciPy, SuperLU"
 PARDISO = "PyPardiso, Cholesky"
 
-LONGEST = 10.0  # seconds: a solver that is expected to take longer is left out at that size
-BUDGET = 10.0  # seconds: a solver that has used them up is not repeated again
-UNLIMITED = 100_000  # iterations, in place of the paper's cap of 500
+LONGEST = 10.0  # seconds; a solver that is expected to take longer is left out at that size
+BUDGET = 10.0  # seconds; a solver that has used more is not repeated
+UNLIMITED = 100_000  # iterations, instead of the paper's limit of 500
 # Largest difference from our solution, in units of the largest log residual. Right solutions of relative residual 1e-6
 # were seen to differ by up to 1e-5; a system without its smallest term, the one in A^2, by 1e-3.
 AGREEMENT = 1e-4
-# Solvers keep their threads spinning for up to 0.2 s after a call; the next one must not pay for that.
+# Seconds between solvers: some keep their threads spinning for up to 0.2 s after a call, which would slow the next one.
 PAUSE = 0.25
 
 Vector = NDArray[np.float64]
@@ -49,7 +49,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of a solver gives back; `setup` is the part of its seconds that does not see the right-hand side."""
+    """Result of one run of a solver; `setup` is the time of the part that does not use the right-hand side."""
 
     x: Vector
     setup: float | None
@@ -58,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SolverTimes:
-    """One solver on one system; `trouble` says why there is no time, or is empty."""
+    """Times of one solver on one system; `trouble` is the reason if there are none."""
 
     solver: str
     times: Times | None = None
@@ -71,7 +71,7 @@ class SolverTimes:
 
 @dataclass(frozen=True)
 class System:
-    """Q_UU r_U = b as our solver gets it and, once a peer asks, as an explicit matrix."""
+    """The system Q_UU r_U = b: the inputs of our solver, and an explicit matrix for the others."""
 
     valid: BoolArray  # (H, W)
     where: NDArray[np.intp]  # (n,) flat indices of the measured pixels
@@ -80,23 +80,23 @@ class System:
 
     @classmethod
     def of(cls, size: Size, case: Case) -> System:
-        """The system that a completion of the benchmark's scene solves."""
-        caught: list[System] = []
+        """The system that is solved in a completion of the test scene."""
+        recorded: list[System] = []
 
-        class Catching(Ours):
+        class RecordingSystem(Ours):
             def __init__(self, valid: BoolArray, where: NDArray[np.intp], options: Any, **more: Any) -> None:
                 super().__init__(valid, where, options, **more)
                 self._given = valid, where
 
             def solve(self, values: Vector, **more: Any) -> Any:
-                caught.append(cls(*self._given, values, self.options))
+                recorded.append(cls(*self._given, values, self.options))
                 return super().solve(values, **more)
 
-        with mock.patch.object(reconstruction, "System", Catching):
-            pipeline.complete(*scene(size, case))
-        return caught[0]
+        with mock.patch.object(reconstruction, "System", RecordingSystem):
+            pipeline.complete(*scene(size, case), options="paper")
+        return recorded[0]
 
-    @cached_property  # it is asked for within what is timed
+    @cached_property  # used inside the timed part
     def free(self) -> NDArray[np.intp]:
         """Flat indices of the unknowns in the padded image."""
         code = Ours(self.valid, self.where, self.options).operator.code
@@ -110,7 +110,7 @@ class System:
         return np.pad(field, 1)
 
     def assemble(self) -> tuple[Any, Vector]:
-        """Q_UU as a CSR matrix and b = -Q_UF r_F, built from the graph and not from the kernels."""
+        """Q_UU as a CSR matrix and b = -Q_UF r_F, assembled from the graph, independently of the kernels."""
         from scipy import sparse
 
         valid = np.pad(self.valid, 1)
@@ -130,7 +130,7 @@ class System:
             operator = operator + weights.weight_laplacian * (graph @ graph)
         free = self.free
         rows = operator.tocsr()[free]
-        # The field is zero at the unknowns, so the whole of it stands for its fixed part.
+        # The field is zero at the unknowns, so that the product is that of its fixed part.
         rhs = -(rows @ self.field.ravel())
         # pyamg and PyPardiso take the older matrix class.
         matrix = sparse.csr_matrix(rows[:, free])
@@ -138,7 +138,7 @@ class System:
         return matrix, rhs
 
 
-# --- our own solvers, through the same door ---------------------------------------------------------------------------
+# --- our own solvers --------------------------------------------------------------------------------------------------
 
 
 def _ours(system: System, options: ReconstructionOptions) -> Outcome:
@@ -164,7 +164,7 @@ def _paper(system: System) -> Outcome:
     return _ours(system, replace(system.options, solver="jacobi", max_iterations=UNLIMITED))
 
 
-# --- the peers: each function imports its package and returns what solves ---------------------------------------------
+# --- other solvers: each function imports its package and returns the function that solves ----------------------------
 
 Solve = Callable[[Any, Vector, float], Outcome]
 
@@ -253,7 +253,7 @@ OUR_SOLVERS: dict[str, Callable[[System], Outcome]] = {
 
 
 def load_peers() -> tuple[dict[str, Solve], dict[str, str]]:
-    """The peers that can be imported, and for the others why not."""
+    """The solvers that can be imported, and the reasons why others cannot."""
     for variable in ("MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # read when the libraries are loaded
         os.environ[variable] = str(numba.get_num_threads())
     peers: dict[str, Solve] = {}
@@ -271,7 +271,7 @@ def _one_line(error: Exception) -> str:
 
 
 def compare(system: System, names: list[str], peers: dict[str, Solve], repeats: int) -> list[SolverTimes]:
-    """Time the named solvers in turn, `repeats` times, after holding each one's first answer against ours."""
+    """Time the named solvers in turn, `repeats` times. The first result of each is compared with ours."""
     ours = _multigrid(system).x
     matrix, rhs = system.assemble() if any(name in peers for name in names) else (None, None)
     solvers: dict[str, Callable[[], Outcome]] = {}
@@ -283,29 +283,29 @@ def compare(system: System, names: list[str], peers: dict[str, Solve], repeats: 
 
     runs: dict[str, list[float]] = {name: [] for name in names}
     setups: dict[str, list[float]] = {name: [] for name in names}
-    verdicts: dict[str, SolverTimes] = {}
+    checked: dict[str, SolverTimes] = {}
     for _ in range(repeats):
         for name, run in solvers.items():
-            if sum(runs[name]) > BUDGET or (name in verdicts and verdicts[name].trouble):
+            if sum(runs[name]) > BUDGET or (name in checked and checked[name].trouble):
                 continue
             sleep(PAUSE)
             start = perf_counter()
             try:
                 outcome = run()
-            except Exception as error:  # a stranger's failure is a row of the table, not the end of the run
-                verdicts[name] = SolverTimes(name, trouble=f"failed ({type(error).__name__}: {_one_line(error)})")
+            except Exception as error:  # the failure of another package is a row of the table, not the end of the run
+                checked[name] = SolverTimes(name, trouble=f"failed ({type(error).__name__}: {_one_line(error)})")
                 continue
             runs[name].append(perf_counter() - start)
             if outcome.setup is not None:
                 setups[name].append(outcome.setup)
-            if name not in verdicts:
-                verdicts[name] = _judge(name, outcome, ours, matrix, rhs, system.options.tolerance)
+            if name not in checked:
+                checked[name] = _check(name, outcome, ours, matrix, rhs, system.options.tolerance)
             del outcome
     return [
-        verdicts[name]
-        if verdicts[name].trouble
+        checked[name]
+        if checked[name].trouble
         else replace(
-            verdicts[name],
+            checked[name],
             times=Times(tuple(runs[name])),
             setup=Times(tuple(setups[name])) if setups[name] else None,
         )
@@ -313,8 +313,8 @@ def compare(system: System, names: list[str], peers: dict[str, Solve], repeats: 
     ]
 
 
-def _judge(name: str, outcome: Outcome, ours: Vector, matrix: Any, rhs: Vector | None, tolerance: float) -> SolverTimes:
-    """The row without its times: true residual and distance from our solution, and trouble if either is off."""
+def _check(name: str, outcome: Outcome, ours: Vector, matrix: Any, rhs: Vector | None, tolerance: float) -> SolverTimes:
+    """The row without times: true residual, difference from our solution, and trouble if one of them is too large."""
     difference = float(np.abs(outcome.x - ours).max() / np.abs(ours).max())
     residual = float("nan")
     if rhs is not None:
@@ -322,7 +322,7 @@ def _judge(name: str, outcome: Outcome, ours: Vector, matrix: Any, rhs: Vector |
     trouble = ""
     if not difference <= AGREEMENT:
         trouble = f"disagrees by {difference:.1e} of the largest log residual"
-    elif residual > 1.01 * tolerance:  # the last digits belong to the order of summation
+    elif residual > 1.01 * tolerance:  # the last digits depend on the order of summation
         trouble = f"stopped at a residual of {residual:.1e}"
     return SolverTimes(name, iterations=outcome.iterations, residual=residual, difference=difference, trouble=trouble)
 
@@ -330,11 +330,10 @@ def _judge(name: str, outcome: Outcome, ours: Vector, matrix: Any, rhs: Vector |
 def sweep(
     sizes: list[Size], peers: dict[str, Solve], repeats: int, say: Callable[[str], None]
 ) -> dict[Size, list[SolverTimes]]:
-    """Times of the outer case, the hardest, against size: each solver as far as it is expected to stay under 10 s."""
+    """Times of the case `outer`, the hardest, by size; each solver up to the size where it is expected to take 10 s."""
     names = [OURS, PAPER, *peers]
     results: dict[Size, list[SolverTimes]] = {}
-    warm = System.of(sizes[0], "outer")
-    compare(warm, names, peers, 1)  # compiles, loads libraries
+    compare(System.of(sizes[0], "outer"), names, peers, 1)  # compiles kernels and loads libraries
     for size in sizes:
         say(f"solvers at {size}, outer: {'; '.join(names)}")
         results[size] = compare(System.of(size, "outer"), names, peers, repeats)

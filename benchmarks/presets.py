@@ -1,9 +1,9 @@
-"""What the preset `best` and the uncertainty cost: whole completions over each other, size by size.
+"""Compare the run times of the presets `paper` and `best`, with and without uncertainty, at several image sizes.
 
     python benchmarks/presets.py [SCENES MODEL.onnx]
 
-With a folder of scene folders and a network their images are timed, too, at their own sizes. All take turns in one
-process; ratios are between medians of processor time, so that another program's load cancels.
+With a folder of scene folders and a network, their images are timed, too. The variants alternate in one process, and
+the ratios are between medians of CPU time, so that the load of other programs affects all of them equally.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from timing import Size, scene
 
 from leadline import CompletionOptions, complete
-from leadline.bench.observations import CASES
-from leadline.bench.patterns import Sensor
-from leadline.datasets.scenes import SceneFolders
+from leadline.bench.observations import CASES, simulate
+from leadline.datasets.scene_folders import SceneFolders
 from leadline.priors import prior_source
 
 SIZES = (Size(320, 240), Size(640, 480), Size(1024, 1024), Size(1920, 1080), Size(3840, 2160))
@@ -30,10 +29,10 @@ REPEATS = 5
 
 
 def compare(name: str, prior: NDArray[np.float32], sparse: NDArray[np.float32]) -> None:
-    """Print one line: milliseconds and iterations of both presets, their ratio, and what sigma makes of each."""
+    """Print milliseconds and iterations of both presets, their ratio, and the ratio of each with sigma to without."""
     runs: dict[tuple[str, bool], list[float]] = {}
     iterations: dict[str, int] = {}
-    for _ in range(REPEATS + 1):  # the first compiles
+    for _ in range(REPEATS + 1):  # the first run compiles
         for preset, options in PRESETS.items():
             for sigma in (False, True):
                 start = process_time()
@@ -63,10 +62,9 @@ def main() -> None:
         network = prior_source(f"onnx:{arguments.model}")
         for name in folders.names():
             found = folders.load(name)
-            sensor = Sensor(found, dataset=folders.name)
             prior = np.asarray(network(found.image, dataset=folders, name=name).depth(), np.float32)
             for case in CASES:
-                compare(f"{name}, {case}", prior, sensor.measure(case).sparse)
+                compare(f"{name}, {case}", prior, simulate(found, case, dataset=folders.name).sparse)
 
 
 if __name__ == "__main__":

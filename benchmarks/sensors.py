@@ -1,10 +1,10 @@
-"""Real sensors through the command line: each scene's own measurements completed, scored, and left as pictures.
+"""Complete and score the measurements of real sensors with the command line.
 
     python benchmarks/sensors.py DATA MODEL.onnx [-o FOLDER] [--only TEXT]
 
-DATA holds scene folders with a ``scene.json`` each; MODEL is the network of the prior. Every case is the command a
-person would type. Scores are AbsRel in percent: against the scene's reference where it has one, and else against
-blocks of the sensor's own measurements that were left out. FOLDER keeps depth, previews and points for looking at.
+DATA contains scene folders with ``scene.json``; MODEL is the network of the prior. The scores are AbsRel in percent
+against the reference of the scene or, if it has none, against blocks of measurements that were left out. Depth,
+previews and point clouds are written to FOLDER.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from leadline.io.depth.files import read_depth, write_depth
 
 VARIANTS: dict[str, tuple[str, ...]] = {
     "paper": ("--preset", "paper"),
-    "paper, reject": ("--preset", "paper", "--reject"),
+    "paper, outliers removed": ("--preset", "paper", "--outliers", "single"),
     "best": ("--preset", "best"),
-    "best, reject": ("--preset", "best", "--reject"),
+    "best, outliers removed": ("--preset", "best", "--outliers", "single"),
     "best, no network": ("--preset", "best"),
 }
-BLOCKS, HELD_OUT = 40, 0.1  # blocks across a map, and the share of them that is left out
+BLOCKS, HELD_OUT = 40, 0.1  # number of blocks across a map, and share of the blocks that are left out
 KITTI, CYCLIST = "kitti_dc/2011_09_26_drive_0001_f005_cam02", "kitti_dc/ttaz_ex4_cyclist"
 
 Depth = NDArray[np.floating[Any]]
@@ -42,7 +42,7 @@ Depth = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Home:
-    """A scene's folder and description, and a folder for what is made of it."""
+    """Folder and description of a scene, and a folder for the output."""
 
     folder: Path
     about: dict[str, Any]
@@ -57,7 +57,7 @@ class Home:
             return picture.height, picture.width
 
     def depth(self, entry: dict[str, Any]) -> Depth:
-        """Metres of one of the scene's maps, on its own grid."""
+        """One of the depth maps of the scene in metres, at its own resolution."""
         values = read_depth(self.folder / entry["file"], entry["metres_per_unit"], key=entry["key"]).values
         far = entry.get("max_m")
         return values if far is None else np.where(values <= far, values, np.nan)
@@ -73,21 +73,21 @@ Command = Callable[[Home], Sequence[str]]
 
 @dataclass(frozen=True)
 class Case:
-    """A scene, what is done with its measurements in words, and the arguments that do it."""
+    """A scene, a description of its measurements, and the arguments of the command that uses them."""
 
     scene: str
-    words: str
+    description: str
     command: Command
-    region: str | None = None  # scored inside of it only
-    prior: str | None = None  # file in place of the network
+    region: str | None = None  # only pixels inside are scored
+    prior: str | None = None  # file instead of the network
 
 
 def leadline(*arguments: str) -> None:
     group.main([*arguments], prog_name="leadline", standalone_mode=False)
 
 
-def given(home: Home) -> Sequence[str]:
-    """The map as it is published, in the unit it has; of a scene without one, the camera's own depth."""
+def published(home: Home) -> Sequence[str]:
+    """The published sparse depth; if the scene has none, the depth of its camera."""
     entry = (home.about["sparse"] or [home.about["reference"]])[0]
     path = home.folder / entry["file"]
     small = ("--scatter-sparse",) if "width" in entry else ()
@@ -95,7 +95,7 @@ def given(home: Home) -> Sequence[str]:
 
 
 def sweep(*options: str) -> Command:
-    """The raw LiDAR through `leadline project`."""
+    """The raw LiDAR sweep, projected by `leadline project`."""
 
     def command(home: Home) -> Sequence[str]:
         lidar = home.about["lidar"]
@@ -114,14 +114,14 @@ def sweep(*options: str) -> Command:
 
 
 def moving(home: Home) -> Sequence[str]:
-    """The raw LiDAR, compensated for the car's motion."""
+    """The raw LiDAR sweep, compensated for the motion of the car."""
     motion = home.about["lidar"]["motion"]
     velocity, turn = f"{motion['forward_m_s']},0,0", f"0,0,{motion['yaw_rate_rad_s']}"
     return sweep("--velocity", velocity, "--turn-rate", turn, "--period", f"{motion['period_s']}")(home)
 
 
-def through_itself(home: Home) -> Sequence[str]:
-    """A projected sweep as a cloud again, so that what shows through is removed."""
+def reprojected(home: Home) -> Sequence[str]:
+    """A projected sweep, projected again as a point cloud so that hidden points are removed."""
     entry = home.about["sparse"][0]
     camera, output = home.json("cam.json", home.about["intrinsics"]), home.work / "sparse.npy"
     unit = ("--depth-unit", f"{entry['metres_per_unit']}")
@@ -131,54 +131,54 @@ def through_itself(home: Home) -> Sequence[str]:
 
 
 def without(region: str) -> Command:
-    """The map without a region where the sensor is known to be wrong, as a confidence of 0 there."""
+    """The published map with a confidence of 0 in a region where the sensor is known to be wrong."""
 
     def command(home: Home) -> Sequence[str]:
         (mask,) = (entry["file"] for entry in home.about["regions"] if entry["name"] == region)
         trusted = home.work / "trusted.png"
         inside = np.asarray(Image.open(home.folder / mask).convert("L")) > 0
         Image.fromarray(np.where(inside, 0, 1).astype(np.uint8)).save(trusted)
-        return (*given(home), "--confidence", str(trusted), "--min-confidence", "1")
+        return (*published(home), "--confidence", str(trusted), "--min-confidence", "1")
 
     return command
 
 
 CASES = (
-    Case(KITTI, "raw sweep, nothing removed", sweep("--no-see-through")),
+    Case(KITTI, "raw sweep, hidden points kept", sweep("--no-see-through")),
     Case(KITTI, "raw sweep", sweep()),
     Case(KITTI, "raw sweep, motion compensated", moving),
-    Case(CYCLIST, "published sweep", given),
-    Case(CYCLIST, "what shows through removed", through_itself),
+    Case(CYCLIST, "published sweep", published),
+    Case(CYCLIST, "published sweep, hidden points removed", reprojected),
     Case("nuscenes_mini/cam_front", "raw sweep of 32 beams", sweep()),
-    Case("dgp_ddad_rig/scene_01_CAMERA_01", "raw sweep, calibration off", sweep()),
-    Case("dgp_ddad_rig/scene_01_CAMERA_06", "raw sweep, calibration off", sweep()),
-    Case("cleargrasp_d435/real_val_080", "RealSense D435", given),
-    Case("cleargrasp_d435/real_val_080", "RealSense D435, on the glass", given, "transparent"),
+    Case("dgp_ddad_rig/scene_01_CAMERA_01", "raw sweep, inaccurate calibration", sweep()),
+    Case("dgp_ddad_rig/scene_01_CAMERA_06", "raw sweep, inaccurate calibration", sweep()),
+    Case("cleargrasp_d435/real_val_080", "RealSense D435", published),
+    Case("cleargrasp_d435/real_val_080", "RealSense D435, on the glass", published, "transparent"),
     Case("cleargrasp_d435/real_val_080", "glass masked, on the glass", without("transparent"), "transparent"),
-    Case("cleargrasp_d435/real_val_123", "RealSense D435", given),
-    Case("cleargrasp_d435/real_val_123", "RealSense D435, on the glass", given, "transparent"),
+    Case("cleargrasp_d435/real_val_123", "RealSense D435", published),
+    Case("cleargrasp_d435/real_val_123", "RealSense D435, on the glass", published, "transparent"),
     Case("cleargrasp_d435/real_val_123", "glass masked, on the glass", without("transparent"), "transparent"),
-    Case("lingbot_rgbd/example0", "RGB-D camera", given),
-    Case("lingbot_rgbd/example2", "RGB-D camera", given),
-    Case("lingbot_rgbd/example6", "RGB-D camera", given),
-    *(Case(f"7scenes_seq/frame{number:06d}", "Kinect", given) for number in range(0, 1000, 100)),
-    Case("nyuv2/basement_00000", "Kinect", given),
-    Case("nyuv2/unidepth_livingroom", "Kinect", given),
-    Case("tum_rgbd/fr2_desk_1", "Kinect", given),
-    Case("tum_rgbd/open3d_office_desk", "Kinect", given),
-    Case("arkit/promptda_example", "iPhone, 256x192", given),
-    Case("rgb_d_d/sample2_rgbdd_toy", "phone's ToF, 192x144", given),
-    Case("zju_l5/cafe1_1645168915", "zone sensor, 16 zones", given),
-    Case("void/any2full_void_150_1", "225 points of VIO", given),
-    Case("eth3d_prior_pair/madpose_view0", "167 points of SfM", given),
-    Case("eth3d_prior_pair/madpose_view0", "167 points of SfM, metric prior", given, prior="prior0_da_metric.npy"),
-    Case("eth3d_prior_pair/madpose_view1", "167 points of SfM", given),
-    Case("eth3d_prior_pair/madpose_view1", "167 points of SfM, metric prior", given, prior="prior1_da_metric.npy"),
+    Case("lingbot_rgbd/example0", "RGB-D camera", published),
+    Case("lingbot_rgbd/example2", "RGB-D camera", published),
+    Case("lingbot_rgbd/example6", "RGB-D camera", published),
+    *(Case(f"7scenes_seq/frame{number:06d}", "Kinect", published) for number in range(0, 1000, 100)),
+    Case("nyuv2/basement_00000", "Kinect", published),
+    Case("nyuv2/unidepth_livingroom", "Kinect", published),
+    Case("tum_rgbd/fr2_desk_1", "Kinect", published),
+    Case("tum_rgbd/open3d_office_desk", "Kinect", published),
+    Case("arkit/promptda_example", "iPhone, 256x192", published),
+    Case("rgb_d_d/sample2_rgbdd_toy", "phone's ToF, 192x144", published),
+    Case("zju_l5/cafe1_1645168915", "zone sensor, 16 zones", published),
+    Case("void/any2full_void_150_1", "225 points of VIO", published),
+    Case("eth3d_prior_pair/madpose_view0", "167 points of SfM", published),
+    Case("eth3d_prior_pair/madpose_view0", "167 points of SfM, metric prior", published, prior="prior0_da_metric.npy"),
+    Case("eth3d_prior_pair/madpose_view1", "167 points of SfM", published),
+    Case("eth3d_prior_pair/madpose_view1", "167 points of SfM, metric prior", published, prior="prior1_da_metric.npy"),
 )
 
 
 def held_out(home: Home, arguments: Sequence[str]) -> tuple[Sequence[str], Depth]:
-    """The arguments with a map that lacks a tenth of its blocks, and these on the image's grid."""
+    """The arguments with a map without a tenth of its blocks, and these blocks at the resolution of the image."""
     before = dict(zip(arguments[::2], arguments[1::2], strict=False))
     sparse = read_depth(before["--sparse"], before["--unit"]).values
     side = max(sparse.shape[1] // BLOCKS, 1)
@@ -194,9 +194,9 @@ def held_out(home: Home, arguments: Sequence[str]) -> tuple[Sequence[str], Depth
 
 
 def run(case: Case, home: Home, model: Path) -> tuple[dict[str, float], float, bool]:
-    """AbsRel by variant, that of the measurements themselves, and whether there was a reference."""
+    """AbsRel by variant, AbsRel of the measurements themselves, and whether the scene has a reference."""
     arguments = case.command(home)
-    entry = home.about["reference"] if home.about["sparse"] else None  # nothing can be its own reference
+    entry = home.about["reference"] if home.about["sparse"] else None  # a map cannot be its own reference
     if entry is None:
         arguments, reference = held_out(home, arguments)
     else:
@@ -216,7 +216,18 @@ def run(case: Case, home: Home, model: Path) -> tuple[dict[str, float], float, b
         output = home.work / name.replace(", ", "-").replace(" ", "-")
         chosen = "none" if "no network" in name else prior
         cache = ("--cache", str(home.work.parent / "cache")) if chosen.startswith("onnx:") else ()
-        files = (str(home.image), *arguments, "--prior", chosen, *cache, "-o", str(output), "--form", "npy", "--quiet")
+        files = (
+            str(home.image),
+            *arguments,
+            "--prior",
+            chosen,
+            *cache,
+            "-o",
+            str(output),
+            "--format",
+            "npy",
+            "--quiet",
+        )
         leadline("complete", *files, *options)
         depth = np.load(output / f"{home.image.stem}_depth.npy")
         found[name] = depth_scores(depth, reference, mask).absrel
@@ -227,15 +238,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("model", type=Path)
-    parser.add_argument("-o", "--output", type=Path, help="folder that keeps the pictures")
-    parser.add_argument("--only", default="", help="cases whose scene or words have this text")
+    parser.add_argument("-o", "--output", type=Path, help="folder for depth, previews and point clouds")
+    parser.add_argument("--only", default="", help="run only cases whose scene or description contains this text")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         output = chosen.output or Path(temporary)
-        sys.stdout.write("| scene | measurements | scored on | their own | " + " | ".join(VARIANTS) + " |\n")
-        sys.stdout.write("|---|---|---|---|" + "---|" * len(VARIANTS) + "\n")
+        heads = ("scene", "measurements", "scored on", "measurements themselves", *VARIANTS)
+        sys.stdout.write(f"| {' | '.join(heads)} |\n")
+        sys.stdout.write("|" + "---|" * len(heads) + "\n")
         for number, case in enumerate(CASES):
-            if chosen.only not in f"{case.scene} {case.words}":
+            if chosen.only not in f"{case.scene} {case.description}":
                 continue
             folder = chosen.data / case.scene
             work = output / f"{number:02d}-{case.scene.replace('/', '-')}"
@@ -244,7 +256,7 @@ def main() -> None:
             found, own, reference = run(case, Home(folder, about, work), chosen.model)
             scored = "reference" if reference else "left-out blocks"
             numbers = [f"{100 * value:.2f}" for value in found.values()]
-            first = [case.scene, case.words, scored, "–" if np.isnan(own) else f"{100 * own:.2f}"]
+            first = [case.scene, case.description, scored, "–" if np.isnan(own) else f"{100 * own:.2f}"]
             sys.stdout.write("| " + " | ".join([*first, *numbers]) + " |\n")
             sys.stdout.flush()
 

@@ -1,9 +1,9 @@
-"""Measure how fast a completion is, against memory traffic and against other solvers, and write it into the docs.
+"""Measure the run time of a completion, relative to memory traffic and to other solvers, and write docs/speed.md.
 
-    python benchmarks/speed.py            everything: some minutes, best on a machine that does nothing else
-    python benchmarks/speed.py --quick    small sizes and no other solvers: a few seconds, to see that it runs
+    python benchmarks/speed.py            everything: some minutes, on an idle machine
+    python benchmarks/speed.py --quick    small sizes, no other solvers: a few seconds, to test the program
 
-All ratios are between medians of the same run, on the same threads.
+All ratios are between medians of the same run with the same number of threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZES = [VGA, ONE_MEGAPIXEL, Size(1920, 1080), EIGHT_MEGAPIXELS]
 SWEEP = [Size(160, 120), Size(320, 240), *SIZES]
 QUICK_SIZES = [Size(80, 60), Size(160, 120)]
 REPEATS, QUICK_REPEATS = 9, 2
-BUSY = 0.5  # running processes: more than this is not us
+BUSY = 0.5  # largest load average of an idle machine
 PACKAGES = ("numpy", "numba", "scipy", "pyamg", "pypardiso", "mkl")
 
 
@@ -41,7 +41,7 @@ def main() -> None:
         _say(f"{name}: {value}")
 
     if hasattr(os, "getloadavg") and os.getloadavg()[0] > BUSY:
-        _say("the machine is busy: these times will be too long, and ratios of them unreliable")
+        _say("the machine is busy: the times will be too long and their ratios unreliable")
 
     cases = []
     for size in sizes:
@@ -76,8 +76,8 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes and no other solvers, to see that it runs")
-    parser.add_argument("--repeats", type=int, help=f"runs of each thing (default {REPEATS}, quick {QUICK_REPEATS})")
+    parser.add_argument("--quick", action="store_true", help="small sizes and no other solvers, to test the program")
+    parser.add_argument("--repeats", type=int, help=f"number of runs (default {REPEATS}, quick {QUICK_REPEATS})")
     parser.add_argument(
         "--output", type=Path, help="folder of speed.md and its picture (default docs, quick out/speed)"
     )

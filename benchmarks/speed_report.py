@@ -1,4 +1,4 @@
-"""The numbers as text and picture: promises, tables, and the section of the page that they are written into."""
+"""The results of the speed benchmark as tables and a figure, and the section of docs/speed.md that contains them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIGURE = Path("images") / "speed.png"
 
 VGA, ONE_MEGAPIXEL, EIGHT_MEGAPIXELS = Size(640, 480), Size(1024, 1024), Size(4096, 2048)
 
-# Okabe and Ito's colours, told apart by marker and line as well.
+# Colours of Okabe and Ito; markers and line styles differ as well.
 STYLES: dict[str, dict[str, Any]] = {
     OURS: {"color": "#D55E00", "marker": "o", "linestyle": "-", "linewidth": 2.6},
     PAPER: {"color": "#E69F00", "marker": "s", "linestyle": "-"},
@@ -33,7 +33,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that one run measured."""
+    """All results of one run."""
 
     machine: dict[str, str]
     repeats: int
@@ -46,7 +46,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Promise:
-    """A bound of the project and what this run says about it; `measured` is None if it says nothing."""
+    """A bound of the project and the value that this run measured, None if it did not."""
 
     text: str
     bound: float
@@ -67,7 +67,7 @@ class Promise:
 
 
 def promises(report: Report) -> list[Promise]:
-    """Each promise with its worst case of this run, on medians; on the fastest start for the start-up."""
+    """All bounds with the worst case of this run: medians, and the fastest run for the start-up."""
     one = [times for times in report.cases if times.size == ONE_MEGAPIXEL]
     start = {name: min(times.runs) for name, times in report.start_up.items()}
     found = [
@@ -95,7 +95,7 @@ def _growth(report: Report, stage: str) -> float | None:
 
 
 def _gain(report: Report, peers: tuple[str, ...], cases: tuple[Case, ...] = CASES) -> float | None:
-    """How many times as long the fastest of the peers takes, worst case."""
+    """Ratio of the time of the fastest of the other solvers to ours, worst case."""
     ratios = []
     for case in cases:
         times = {row.solver: row.times.median for row in report.comparisons.get(case, []) if row.times is not None}
@@ -107,7 +107,7 @@ def _gain(report: Report, peers: tuple[str, ...], cases: tuple[Case, ...] = CASE
 
 
 def markdown(report: Report, *, figure: bool) -> str:
-    """The generated section, without its markers."""
+    """The generated section without its markers."""
     parts = ["**A quick run: small sizes, no other solvers. Not for publication.**"] if report.quick else []
     parts += [
         "### Machine",
@@ -244,7 +244,7 @@ def _spread(times: Times) -> str:
 
 
 def write(report: Report, folder: Path, *, figure: bool) -> Path:
-    """Put the section into speed.md, between its markers if the page is there, and return the page."""
+    """Write the section into speed.md, between the markers if the page exists; returns the path of the page."""
     page = folder / "speed.md"
     section = f"{BEGIN}\n\n{markdown(report, figure=figure)}\n\n{END}"
     text = page.read_text(encoding="utf-8") if page.exists() else f"{BEGIN}\n{END}\n"
@@ -260,7 +260,7 @@ def write(report: Report, folder: Path, *, figure: bool) -> Path:
 
 
 def draw(report: Report, folder: Path) -> bool:
-    """Write the figure, or return False where matplotlib is not installed."""
+    """Write the figure; returns False if matplotlib is not installed."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -285,7 +285,7 @@ def draw(report: Report, folder: Path) -> bool:
         bars = axes.errorbar(x, y, yerr=(low, high), label=name, markersize=6, capsize=2, elinewidth=0.8, **style)
         lines.append((math.log(y[-1] / x[-1]), bars))
         if name == OURS:
-            # Through our largest size, so that a cost per pixel that rises shows as points below the line.
+            # Through our largest size: a cost per pixel that rises with the size shows as points below the line.
             (guide,) = axes.plot(
                 x, [y[-1] * value / x[-1] for value in x], color="0.5", linestyle=(0, (1, 2)), zorder=0
             )
@@ -298,7 +298,7 @@ def draw(report: Report, folder: Path) -> bool:
     axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g} s" if seconds >= 1 else f"{1e3 * seconds:g} ms")
     axes.grid(True, which="major", color="0.9")
     axes.spines[["top", "right"]].set_visible(False)
-    # The guide last, and the names in the order of the lines' heights, so that none has to be hunted for.
+    # Names in the order of the heights of the lines, and the guide last.
     ordered = [bars for _, bars in sorted(lines, key=lambda entry: -entry[0])] + ([guide] if guide else [])
     axes.legend(handles=ordered, frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     (folder / FIGURE).parent.mkdir(parents=True, exist_ok=True)

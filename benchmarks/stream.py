@@ -1,15 +1,15 @@
-"""What a stream saves against completing each frame alone, what it changes, and how long its frames take.
+"""Compare a stream with independent completions of its frames: run time, error and flicker; and measure its latency.
 
     python benchmarks/stream.py FRAMES NETWORK.onnx [--count 200] [--every 1] [--first 0] [--preset paper]
-    python benchmarks/stream.py                       a rendered room, seen through a window that moves by a pixel
+    python benchmarks/stream.py                       a rendered room, in a window that moves one pixel per frame
 
 FRAMES is a folder of a 7-Scenes sequence: frame-000000.color.jpg (or .png), frame-000000.depth.png in millimetres, ...
-or of folders, each with a frame's rgb.jpg and depth.png. The network's time is not counted. Each frame goes through
-`complete` and a stream, now one first, now the other; times are medians, and "faster" compares the processor's. Then a
-stream alone sees 1,000 frames, for its latency.
+or of folders, each with the rgb.jpg and depth.png of a frame. The time of the network is not counted. Each frame is
+completed alone and by a stream, in alternating order. Times are medians, and "faster" is the ratio of CPU times. The
+latency is measured with a stream alone on 1,000 frames.
 
-Flicker is the mean of |e' - e| over pixels with a reference and no measurement in two frames that follow each other,
-e = log depth - log reference being the error at a pixel: what changes beyond what the scene does.
+Flicker is the mean of |e' - e| between consecutive frames, with the error e = log depth - log reference, over pixels
+with a reference and without a measurement in both frames.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from leadline.datasets.rendered import network_like_prior, render
 from leadline.priors import prior_source
 
 Map = NDArray[np.float32]
-WARM_UP = 3  # frames that are not timed: kernels compile or are loaded
+WARM_UP = 3  # frames that are not timed, because kernels are compiled or loaded
 MILLIMETRES = 1e-3
 NO_DEPTH = 65535
 LATENCIES = 1000  # frames
@@ -43,17 +43,17 @@ WALL, CPU = range(2)  # clocks
 
 
 @dataclass(frozen=True)
-class Sensor:
-    """Where and how the reference is measured."""
+class SimulatedSensor:
+    """How the reference is measured."""
 
     name: str
     stride: float
     case: Case = "distributed"
-    noise: float = 0.0  # of each measurement in each frame, relative
-    holes: bool = False  # whether cells without a reference are left out, as they come; else the nearest fills them
+    noise: float = 0.0  # relative noise of each measurement
+    holes: bool = False  # True: cells without a reference are not measured; False: they are filled from the nearest one
 
     def __call__(self, reference: Map, filled: Map, rng: np.random.Generator) -> tuple[Map, NDArray[np.bool_]]:
-        """Measurements, and the pixels to score."""
+        """The measurements and the scored pixels."""
         observed = observe(reference if self.holes else filled, self.case, stride=self.stride)
         sparse = observed.sparse
         if self.noise:
@@ -62,18 +62,18 @@ class Sensor:
 
 
 SENSORS = (
-    Sensor("grid of 7.5 px", 7.5),
-    Sensor("the same, its holes as they come", 7.5, holes=True),
-    Sensor("the same, centre unseen", 7.5, "central"),
-    Sensor("grid of 60 px, 3 % noise", 60.0, noise=0.03),
+    SimulatedSensor("grid of 7.5 px", 7.5),
+    SimulatedSensor("the same, with holes", 7.5, holes=True),
+    SimulatedSensor("the same, without the centre", 7.5, "central"),
+    SimulatedSensor("grid of 60 px, 3 % noise", 60.0, noise=0.03),
 )
 
 
 @dataclass
-class Tally:
-    """One way to complete the frames of one sensor."""
+class FrameStatistics:
+    """Times and errors of all frames of one sensor, completed alone or by a stream."""
 
-    seconds: list[tuple[float, float]] = field(default_factory=list)  # on the wall's clock, and of the processor
+    seconds: list[tuple[float, float]] = field(default_factory=list)  # wall time and CPU time
     errors: list[float] = field(default_factory=list)
     changes: list[float] = field(default_factory=list)
     iterations: list[int] = field(default_factory=list)
@@ -93,14 +93,14 @@ class Tally:
         return 1e3 * float(np.median(self.seconds[WARM_UP:], axis=0)[clock])
 
 
-def nearest(reference: Map) -> Map:
-    """The reference, filled with the nearest where there is none."""
+def fill_from_nearest(reference: Map) -> Map:
+    """The reference with holes filled from the nearest valid pixel."""
     index = distance_transform_edt(~np.isfinite(reference), return_distances=False, return_indices=True)
     filled: Map = reference[tuple(index)]
     return filled
 
 
-def sequence(folder: Path, network: str, chosen: slice) -> Iterator[tuple[Prior, Map]]:
+def read_sequence(folder: Path, network: str, chosen: slice) -> Iterator[tuple[Prior, Map]]:
     source = prior_source(f"onnx:{network}", threads=1)
     paths = sorted(folder.glob("frame-*.color.*")) or sorted(folder.glob("*/rgb.*"))
     if not paths:
@@ -113,7 +113,7 @@ def sequence(folder: Path, network: str, chosen: slice) -> Iterator[tuple[Prior,
 
 
 def pan(count: int) -> Iterator[tuple[Prior, Map]]:
-    """A window of 640 x 480 over a wider rendered room, to and fro."""
+    """A window of 640 x 480 pixels that moves over a wider rendered room, back and forth."""
     depth = render(1280, 480).reference
     assert depth is not None
     prior = network_like_prior(depth)
@@ -126,14 +126,14 @@ def pan(count: int) -> Iterator[tuple[Prior, Map]]:
 def compare(
     frames: Iterable[tuple[Prior, Map]], options: CompletionOptions
 ) -> tuple[list[list[str]], list[tuple[Prior, Map]]]:
-    """A table of each sensor, alone and as a stream; and the frames as the first sensor sees them."""
+    """The rows of the table, and the frames with the measurements of the first sensor."""
     rng = np.random.default_rng(0)
     streams = {sensor: Stream(options) for sensor in SENSORS}
-    tallies = {sensor: (Tally(), Tally()) for sensor in SENSORS}
-    results: dict[Sensor, list[tuple[bool, bool, float]]] = {sensor: [] for sensor in SENSORS}
+    tallies = {sensor: (FrameStatistics(), FrameStatistics()) for sensor in SENSORS}
+    results: dict[SimulatedSensor, list[tuple[bool, bool, float]]] = {sensor: [] for sensor in SENSORS}
     seen = []
     for turn, (prior, reference) in enumerate(frames):
-        filled = nearest(reference)
+        filled = fill_from_nearest(reference)
         for sensor in SENSORS:
             sparse, scored = sensor(reference, filled, rng)
             if sensor is SENSORS[0]:
@@ -145,10 +145,10 @@ def compare(
                 spent = perf_counter() - begun, process_time() - cpu
                 tallies[sensor][k].add(spent, result, reference, scored)
                 if isinstance(result, StreamResult):
-                    results[sensor].append((result.reused, result.cut, result.gain))
+                    results[sensor].append((result.system_reused, result.restarted, result.filter_weight))
 
     heads = ["measured", "", "wall, ms", "CPU, ms", "faster", "iterations", "AbsRel", "flicker"]
-    heads += ["kept", "cuts", "gain"]
+    heads += ["system reused", "restarts", "filter weight"]
     rows = [heads, ["---" if k < 2 else "---:" for k in range(len(heads))]]
     for sensor in SENSORS:
         for name, tally in zip(("alone", "stream"), tallies[sensor], strict=True):
@@ -156,14 +156,14 @@ def compare(
             row = [sensor.name, name, f"{tally.milliseconds(WALL):.1f}", f"{tally.milliseconds(CPU):.1f}"]
             row += [f"{ratio:.2f} ×", f"{np.mean(tally.iterations):.2f}", f"{np.mean(tally.errors):.4f}"]
             row += [f"{np.mean(tally.changes):.4f}"]
-            reused, cuts, gain = np.mean(results[sensor], axis=0)
-            of_stream = [f"{100 * reused:.0f} %", f"{len(seen) * cuts:.0f}", f"{gain:.2f}"]
+            reused, restarts, weight = np.mean(results[sensor], axis=0)
+            of_stream = [f"{100 * reused:.0f} %", f"{len(seen) * restarts:.0f}", f"{weight:.2f}"]
             rows.append(row + (of_stream if name == "stream" else ["", "", ""]))
     return rows, seen
 
 
 def latency(seen: list[tuple[Prior, Map]], options: CompletionOptions) -> str:
-    """Of a stream alone, over LATENCIES frames: those that were seen, to and fro."""
+    """Latency of a stream over LATENCIES frames: the given ones, back and forth."""
     stream = Stream(options)
     there_and_back = seen + seen[-2:0:-1]
     cpu = []
@@ -172,7 +172,7 @@ def latency(seen: list[tuple[Prior, Map]], options: CompletionOptions) -> str:
         stream(*there_and_back[turn % len(there_and_back)])
         cpu.append(1e3 * (process_time() - begun))
     p50, p99 = np.percentile(cpu[WARM_UP:], (50, 99))
-    return f"{SENSORS[0].name}, to and fro: {stream.latency}; CPU {p50:.1f} ms p50, {p99:.1f} ms p99"
+    return f"{SENSORS[0].name}, back and forth: {stream.latency}; CPU {p50:.1f} ms p50, {p99:.1f} ms p99"
 
 
 def main() -> None:
@@ -180,13 +180,13 @@ def main() -> None:
     parser.add_argument("frames", nargs="?", type=Path)
     parser.add_argument("network", nargs="?")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--every", type=int, default=1, help="take one frame of so many")
-    parser.add_argument("--first", type=int, default=0, help="leave out so many")
+    parser.add_argument("--every", type=int, default=1, help="use every n-th frame")
+    parser.add_argument("--first", type=int, default=0, help="number of frames to skip at the beginning")
     parser.add_argument("--preset", choices=("paper", "best"), default="paper")
     given = parser.parse_args()
     options = getattr(CompletionOptions, given.preset)()
     chosen = slice(given.first, given.first + given.count * given.every, given.every)
-    frames = sequence(given.frames, given.network, chosen) if given.frames else pan(given.count)
+    frames = read_sequence(given.frames, given.network, chosen) if given.frames else pan(given.count)
 
     rows, seen = compare(frames, options)
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"

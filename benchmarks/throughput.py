@@ -1,9 +1,9 @@
-"""How long the paper's whole protocol takes: seconds of each method at each subset's size, on one core.
+"""Estimate the run time of the paper's protocol from the time of each method at the image size of each subset.
 
     python benchmarks/throughput.py
 
-Rendered rooms stand in for the images: what a method costs depends on the number of pixels and measurements, hardly on
-what they show. Numbers of a machine that does something else at the same time mean nothing.
+Everything runs on one core and on rendered rooms: the time of a method depends on the numbers of pixels and
+measurements, hardly on the content of the image. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numba
 
-from leadline.bench.campaign import plan
+from leadline.bench.plan import plan_work_items
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
-from leadline.bench.run import Runner, warm_up
+from leadline.bench.records import RecordStatus
+from leadline.bench.run import Evaluator, compile_kernels
 
-SUBSETS = {  # images and size of each, as in the paper
+SUBSETS = {  # number of images, width, height
     "ARKit": (1141, 512, 384),
     "iBims": (100, 640, 480),
     "Tanks and Temples": (1678, 960, 540),
@@ -30,16 +31,16 @@ ROOMS = 2
 
 
 def seconds_per_record(width: int, height: int) -> dict[str, float]:
-    """Mean over rooms and the three cases, by method."""
+    """Mean seconds over rooms and cases, by method."""
     rooms = DatasetEntry("rendered", options={"count": ROOMS, "width": width, "height": height})
     protocol = Protocol((rooms,), (PriorEntry("rendered"),), tuple(map(MethodEntry, METHODS)))
     spent = dict.fromkeys((entry.label for entry in protocol.methods), 0.0)
-    warm_up(protocol)
+    compile_kernels(protocol)
     with tempfile.TemporaryDirectory() as cache:
-        runner = Runner(protocol, Path(cache), threads=1)
-        for unit in plan(protocol):
-            for record in runner.run(unit):
-                if record.status != "ok":
+        evaluator = Evaluator(protocol, Path(cache), threads=1)
+        for item in plan_work_items(protocol):
+            for record in evaluator(item):
+                if record.status is RecordStatus.FAILED:
                     raise RuntimeError(record.reason)
                 spent[record.method] += record.seconds / (ROOMS * len(protocol.cases))
     return spent
@@ -57,7 +58,7 @@ def main() -> None:
         rows.append([method, *(f"{1e3 * spent[name][method]:.1f}" for name in SUBSETS), f"{hours:.2f}"])
     rows.append(["all", *("" for _ in sizes), f"{total:.2f}"])
     images = sum(count for count, _, _ in SUBSETS.values())
-    lines = [f"Milliseconds a record on one core; {images:,} images x 3 cases x {len(METHODS)} methods:", ""]
+    lines = [f"Milliseconds per record on one core; {images:,} images x 3 cases x {len(METHODS)} methods:", ""]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     sys.stdout.write("\n".join(lines) + "\n")
 

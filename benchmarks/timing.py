@@ -1,4 +1,4 @@
-"""What is timed and how: the scene, the unit of memory traffic, and a stopwatch on the stages of a completion."""
+"""Timing of a completion and its stages, the test scene, and the triad as the unit of memory traffic."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from leadline.bench.observations import Case, observe
 from leadline.core import pipeline
 from leadline.core.solve import system
 
-TRIADS = 20  # passes per repetition: one alone is as short as the waking of a thread
+TRIADS = 20  # passes per repetition; a single pass is as short as the wake-up of a thread
 
-# Where the pipeline looks each stage up. Timed inside the whole call, a stage meets the caches as it does in use.
+# The functions that are replaced by timed ones. A stage is timed inside the whole call, with the CPU caches as in use.
 STAGES = {
     "fit": (pipeline, "fit_response"),
     "calibrate": (pipeline, "calibrate"),
-    "set-up": (system, "build"),
+    "set-up": (system.System, "build_hierarchy"),
     "solve": (system.System, "solve"),
     "reconstruct": (pipeline, "reconstruct"),
 }
@@ -35,7 +35,7 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of several runs of one thing."""
+    """Seconds of several runs."""
 
     runs: tuple[float, ...]
 
@@ -59,7 +59,7 @@ class Size:
 
 @dataclass(frozen=True)
 class CaseTimes:
-    """One size and pattern: the whole call ("complete"), its stages and the unit, all from the same repetitions."""
+    """Times of one size and case: the whole call ("complete"), its stages and the triad, from the same repetitions."""
 
     size: Size
     case: Case
@@ -74,9 +74,9 @@ class CaseTimes:
 
 
 def scene(size: Size, case: Case) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """A prior and measurements of one case: floor, wall and boxes, seen by a network with a bent response.
+    """A prior and the measurements of one case: floor, wall and boxes, and a network with a nonlinear response.
 
-    A formula, so that it costs little at any size and every size shows the same picture.
+    The scene is a formula, so that every size shows the same content and large images are cheap.
     """
     v, u = np.ogrid[0 : 1 : size.height * 1j, 0 : 1 : size.width * 1j]
     depth = np.minimum(5.0 + 0.5 * np.sin(4 * u) + 0.3 * v, 1.2 / np.maximum(v - 0.35, 0.01))
@@ -87,7 +87,7 @@ def scene(size: Size, case: Case) -> tuple[NDArray[np.float32], NDArray[np.float
     ):
         inside = (u > left) & (u < right) & (v > top) & (v < bottom)
         depth = np.where(inside, near + 0.4 * (u - left) - 0.2 * (v - top), depth)
-    slow = 0.03 * np.cos(7 * u + 2 * v) * np.cos(3 * u - 6 * v)  # what no response can undo
+    slow = 0.03 * np.cos(7 * u + 2 * v) * np.cos(3 * u - 6 * v)  # an error that no response removes
     prior = 0.4 * (depth**-1.5 + 0.05) ** (-1 / 1.2) * np.exp(slow)
     return prior.astype(np.float32), observe(depth.astype(np.float32), case).sparse
 
@@ -115,7 +115,7 @@ class Triad:
 
 @contextmanager
 def stopwatch() -> Iterator[dict[str, float]]:
-    """Within it, each stage that runs leaves its seconds under its name."""
+    """A dictionary that receives the seconds of each stage that runs inside the context."""
     seconds: dict[str, float] = {}
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,18 +139,18 @@ def time_case(size: Size, case: Case, repeats: int) -> CaseTimes:
     Raises
     ------
     RuntimeError
-        If the solve does not reach its tolerance: the time of a wrong answer says nothing.
+        If the solve does not reach its tolerance, because the time of a wrong result is meaningless.
     """
     prior, sparse = scene(size, case)
     triad = Triad(size.pixels)
-    pipeline.complete(prior, sparse)  # compiles
+    pipeline.complete(prior, sparse, options="paper")  # compiles the kernels
     passes: list[float] = []
     runs: dict[str, list[float]] = {name: [] for name in ("complete", *STAGES)}
     for _ in range(repeats):
         passes.extend(triad() for _ in range(TRIADS))
         with stopwatch() as seconds:
             start = perf_counter()
-            result = pipeline.complete(prior, sparse)
+            result = pipeline.complete(prior, sparse, options="paper")
             seconds["complete"] = perf_counter() - start
         for name, values in runs.items():
             values.append(seconds[name])
@@ -168,7 +168,7 @@ def time_case(size: Size, case: Case, repeats: int) -> CaseTimes:
 
 
 def time_start_up(repeats: int) -> dict[str, Times]:
-    """Wall time of new processes that do nothing but start; one run before them fills the disk's cache."""
+    """Wall time of the start of new processes, after one run that fills the file cache."""
     script = Path(sys.executable).with_name("leadline")
     command = [str(script)] if script.exists() else [sys.executable, "-m", "leadline"]
     commands = {

@@ -1,10 +1,10 @@
-"""Whether `sigma` holds what it says, on real scenes: coverage of held-out pixels, and how well it sorts their errors.
+"""Test `sigma` on real scenes: coverage of held-out pixels, and how well it ranks their errors.
 
     python benchmarks/uncertainty.py DATA NETWORK [--size 640] [--further] [--workers 2]
 
-DATA is a folder of scene folders, NETWORK an ONNX network with its card. Priors: the network's own, one pulled nine
-tenths of the way to the reference (`strong`), and what a scene has stored. Prints the tables of docs/uncertainty.md.
-Of a sequence of frames only two are taken; `--further` takes the others instead, and nothing else.
+DATA is a folder of scene folders, NETWORK an ONNX network with its card. The priors are the network, its blend with
+0.9 of the reference (`strong`), and the predictions that a scene folder contains (`stored`). Prints the tables of
+docs/uncertainty.md. Of the sequence 7scenes_seq only two frames are used; with `--further` only its other frames.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.errors import InputError
-from leadline.bench.patterns import Sensor
-from leadline.bench.pulled import pull
+from leadline.bench.observations import simulate
+from leadline.bench.oracle_blend import blend_with_reference
 from leadline.core.options import CompletionOptions
 from leadline.core.pipeline import complete
 from leadline.core.prior import Prior
 from leadline.core.uncertainty import distance_to
-from leadline.datasets.resampling import shrink_depth, shrink_image
+from leadline.datasets.downsampling import downsample_depth, downsample_image
 from leadline.datasets.scene import Scene
-from leadline.datasets.scenes import SceneFolders
+from leadline.datasets.scene_folders import SceneFolders
 from leadline.priors.onnx import OnnxPrior
 
 CASES = ("distributed", "central", "outer")
 PATTERNS = (*CASES, "random:500", "lidar:64")
 PRESETS = {"paper": CompletionOptions.paper(), "best": CompletionOptions.best()}
 SEQUENCE, TAKEN = "7scenes_seq/", ("7scenes_seq/frame000000", "7scenes_seq/frame000500")
-PIXELS = 30_000  # scored of each image
-STRONG = 0.9  # of the way to the reference
+PIXELS = 30_000  # largest number of scored pixels per image
+STRONG = 0.9  # share of the reference in the strong prior
 
 
 class Score(NamedTuple):
@@ -62,30 +62,30 @@ def names(folders: SceneFolders, further: bool = False) -> list[str]:
 
 
 def load(folders: SceneFolders, name: str, size: int) -> Scene:
-    """The scene, its longer side brought to `size` pixels if it is larger."""
+    """The scene, downsampled so that its longer side has at most `size` pixels."""
     scene = folders.load(name)
     height, width = scene.image.shape[:2]
     factor = min(1.0, size / max(height, width))
     shape = (round(height * factor), round(width * factor))
     if scene.reference is None:
         raise InputError(f"{name} has no reference.")
-    reference = shrink_depth(scene.reference, shape, "nearest-valid").astype(np.float32)
+    reference = downsample_depth(scene.reference, shape, "nearest-valid").astype(np.float32)
     camera = None if scene.camera is None else scene.camera.scaled(shape[1], shape[0])  # type: ignore[union-attr]
-    return Scene(name, shrink_image(scene.image, shape), reference, camera)
+    return Scene(name, downsample_image(scene.image, shape), reference, camera)
 
 
 def priors(folders: SceneFolders, scene: Scene, network: OnnxPrior) -> dict[str, Prior]:
     weak = network(scene.image)
     assert scene.reference is not None
-    found = {"network": weak, "strong": Prior(pull(weak, scene.reference, STRONG))}
+    found = {"network": weak, "strong": Prior(blend_with_reference(weak, scene.reference, STRONG))}
     for stored in folders.scene_priors(scene.name):
-        values = shrink_depth(stored.values, scene.reference.shape, "nearest")
+        values = downsample_depth(stored.values, scene.reference.shape, "nearest")
         found["stored"] = Prior(values, kind=stored.kind)
     return found
 
 
 def sparsification(error: NDArray[np.float64], key: NDArray[np.float64]) -> float:
-    """Area between the error that is left when the largest `key` goes first, and when the largest error does."""
+    """Area between the curves of the mean error of the remaining pixels, removed in order of `key` and of the error."""
 
     def left(order: NDArray[np.intp]) -> NDArray[np.float64]:
         kept: NDArray[np.float64] = np.cumsum(error[order][::-1])[::-1] / np.arange(error.size, 0, -1)
@@ -100,13 +100,12 @@ def scores(name: str, data: Path, network: Path, size: int) -> list[tuple[Key, S
     scene = load(folders, name, size)
     reference = scene.reference
     assert reference is not None
-    sensor = Sensor(scene, dataset="scenes")
     found = []
     for label, prior in priors(folders, scene, OnnxPrior(network, threads=1)).items():
         for pattern in PATTERNS:
             try:
-                measured = sensor.measure(pattern)
-            except InputError:  # beams need a camera
+                measured = simulate(scene, pattern, dataset="scenes")
+            except InputError:  # the pattern lidar needs a camera
                 continue
             for preset, options in PRESETS.items():
                 result = complete(prior, measured.sparse, uncertainty=True, options=options)

@@ -24,12 +24,13 @@ from leadline.base.arrays import FloatArray
 from leadline.bench.metrics import normals, relative_error
 from leadline.bench.observations import observe
 from leadline.datasets import rendered
+from leadline.datasets.rendered import renderer
 from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import Camera
 from leadline.geometry.grids import scatter_nearest
 from leadline.io.depth.files import read_depth, write_depth
-from leadline.report.colour import colourise, dots, limits, normals_picture
-from leadline.report.panel import Bar, Tile, panel
+from leadline.report.colour import colour_range, colourise, draw_measurements, normals_picture
+from leadline.report.tiles import ColourBar, Tile, draw_panel
 
 WIDTH, HEIGHT = 640, 480
 BESIDE, ABOVE = 0.35, 0.25  # metres from the camera to the LiDAR
@@ -46,11 +47,11 @@ def leadline(line: str) -> None:
 
 def sweep() -> FloatArray:
     """Points of a LiDAR above and to the right of the camera, in its own axes, with a wider view than the camera's."""
-    yaw, pitch = rendered._YAW, rendered._PITCH
+    yaw, pitch = renderer.CAMERA_YAW, renderer.CAMERA_PITCH
     right = np.array([math.cos(yaw), 0, -math.sin(yaw)])
     up = np.array([-math.sin(yaw) * math.sin(pitch), math.cos(pitch), -math.cos(yaw) * math.sin(pitch)])
-    place = np.array(rendered._EYE) + BESIDE * right + ABOVE * up
-    with mock.patch.multiple(rendered, _EYE=tuple(place), _FOCAL=0.6):
+    place = np.array(renderer.CAMERA_POSITION) + BESIDE * right + ABOVE * up
+    with mock.patch.multiple(rendered, CAMERA_POSITION=tuple(place), _FOCAL=0.6):
         seen = rendered.render(STEPS, BEAMS * 7)
     assert isinstance(seen.camera, Camera)
     assert seen.reference is not None
@@ -66,7 +67,7 @@ def error_tile(path: str, reference: FloatArray, title: str) -> Tile:
     error = relative_error(np.load(path), reference)
     caption = f"AbsRel {100 * float(np.nanmean(error)):.2f} %"
     picture = colourise(error, low=0, high=ERROR, scheme="error")
-    return Tile(picture, title, caption, Bar("error", "0", f"{ERROR:.0%}"))
+    return Tile(picture, title, caption, ColourBar("error", "0", f"{ERROR:.0%}"))
 
 
 def lidar(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
@@ -75,7 +76,7 @@ def lidar(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     leadline(f"{project} --max-range 5.5")
     found = {"sensor-points": Image.open("sparse_points.png").convert("RGB")}
     rows: list[list[Tile]] = [[], []]
-    low, high = limits(reference)
+    low, high = colour_range(reference)
     for title in ("--no-see-through", "default", "--see-through-radius 40"):
         leadline(f"{project} {'' if title == 'default' else title}")
         complete("--sparse sparse.npy --unit m", "lidar")
@@ -83,14 +84,14 @@ def lidar(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
         errors = relative_error(sparse, reference)
         off = float(np.mean(errors[np.isfinite(errors)] > 0.1))
         caption = f"{int(np.isfinite(sparse).sum())} pixels, {off:.1%} off by more than 10 %"
-        rows[0].append(Tile(dots(sparse, scene.image, low=low, high=high), title, caption))
+        rows[0].append(Tile(draw_measurements(sparse, scene.image, low=low, high=high), title, caption))
         rows[1].append(error_tile("lidar/photo_depth.npy", reference, "completed: error"))
-    found["sensor-see-through"] = panel(rows, tile_width=360)
+    found["sensor-see-through"] = draw_panel(rows, tile_width=360)
     return found
 
 
 def complete(options: str, output: str) -> None:
-    leadline(f"complete photo.png {options} --prior prior.npy -o {output} --form npy --quiet --overwrite")
+    leadline(f"complete photo.png {options} --prior prior.npy -o {output} --format npy --quiet --overwrite")
 
 
 def phone(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
@@ -100,14 +101,16 @@ def phone(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     levels = np.where(spread < 0.06, 2, np.where(spread < 0.2, 1, 0)).astype(np.uint8)
     write_depth("tof.png", mean, "mm")
     Image.fromarray(levels).save("levels.png")
-    low, high = limits(reference)
+    low, high = colour_range(reference)
     large = np.kron(mean, np.ones((ZONE, ZONE)))
     grey = np.repeat(np.kron(levels, np.ones((ZONE, ZONE)))[..., None] * 110 + 20, 3, axis=-1).astype(np.uint8)
     placed = scatter_nearest(mean, reference.shape)[0]
     first = [
         Tile(colourise(large, low=low, high=high), "a phone's map, 64x48", "means over 10x10 pixels"),
         Tile(grey, "its confidence", "black 0, grey 1, bright 2"),
-        Tile(dots(placed, scene.image, low=low, high=high), "--scatter-sparse", "each at its zone's centre"),
+        Tile(
+            draw_measurements(placed, scene.image, low=low, high=high), "--scatter-sparse", "each at its zone's centre"
+        ),
     ]
     second = []
     common = "--sparse tof.png --unit mm --scatter-sparse"
@@ -115,7 +118,7 @@ def phone(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
         complete(f"{common} --confidence levels.png --min-confidence {level}", "phone")
         title = f"--min-confidence {level}{': all' if not level else ''}"
         second.append(error_tile("phone/photo_depth.npy", reference, title))
-    return {"sensor-confidence": panel([first, second], tile_width=360)}
+    return {"sensor-confidence": draw_panel([first, second], tile_width=360)}
 
 
 def stereo(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
@@ -133,13 +136,13 @@ def stereo(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
             colourise(error, low=0, high=ERROR, scheme="error"),
             "measured: error",
             f"AbsRel {100 * float(np.nanmean(error)):.2f} %, and holes",
-            Bar("error", "0", f"{ERROR:.0%}"),
+            ColourBar("error", "0", f"{ERROR:.0%}"),
         )
     ]
     for title, flags in {"completed": "", "--noise 0,0,0.006": "--noise 0,0,0.006"}.items():
         complete(f"--sparse depth.png --unit mm {flags}", "stereo")
         tiles.append(error_tile("stereo/photo_depth.npy", reference, title))
-    return {"sensor-noise": panel([tiles], tile_width=360)}
+    return {"sensor-noise": draw_panel([tiles], tile_width=360)}
 
 
 def presets(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
@@ -155,7 +158,7 @@ def presets(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
         angles = np.degrees(np.arccos(np.clip((found * true).sum(axis=-1), -1, 1)))
         caption = f"median {float(np.nanmedian(angles)):.1f} degrees off"
         surfaces.append(Tile(normals_picture(found), f"--preset {preset}: normals", caption))
-    return {"beyond-presets": panel([errors, surfaces], tile_width=420)}
+    return {"beyond-presets": draw_panel([errors, surfaces], tile_width=420)}
 
 
 def save(picture: Image.Image, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Complete a rendered room from one pixel in fifty, and see how far each stage gets.
+"""Complete a rendered room from one pixel in fifty, and compare the two stages with the ground truth.
 
 Run it with `python examples/complete_a_room.py`; it needs no file and no network.
 """
@@ -9,7 +9,7 @@ from leadline.bench.observations import observe
 from leadline.datasets.rendered import network_like_prior, render
 
 scene = render(width=320, height=240)
-prior = network_like_prior(scene.reference)  # relative depth with the faults of a network
+prior = network_like_prior(scene.reference)  # relative depth with errors like those of a network
 observed = observe(scene.reference, "distributed")  # the paper's grid of measurements, in metres
 
 result = complete(prior, observed.sparse)

@@ -20,6 +20,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 NOT_LOADED = ("torch", "ray", "matplotlib", "h5py", "tifffile", "OpenEXR", "scipy", "PIL", "numba")
 
 PUBLIC = [
+    "Alignment",
     "Camera",
     "Completion",
     "CompletionOptions",
@@ -36,6 +37,7 @@ PUBLIC = [
     "Stream",
     "StreamResult",
     "__version__",
+    "align",
     "complete",
 ]
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from leadline.core.fit.response import Response
     from leadline.core.noise import Noise
     from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
-    from leadline.core.pipeline import Completion, complete
+    from leadline.core.pipeline import align, complete
     from leadline.core.prior import Prior
+    from leadline.core.results import Alignment, Completion
     from leadline.core.solve.reconstruction import Reconstruction
     from leadline.core.stream import Stream, StreamResult
     from leadline.datasets.scene import Scene
@@ -27,8 +28,9 @@ __version__ = "0.1.0"
 
 # Resolved on first use: importing numba takes longer than importing everything else together.
 _HOME = {
+    "Alignment": "core.results",
     "Camera": "geometry.cameras",
-    "Completion": "core.pipeline",
+    "Completion": "core.results",
     "CompletionOptions": "core.options",
     "Fit": "core.fit.estimator",
     "FitOptions": "core.options",
@@ -42,10 +44,12 @@ _HOME = {
     "Scene": "datasets.scene",
     "Stream": "core.stream",
     "StreamResult": "core.stream",
+    "align": "core.pipeline",
     "complete": "core.pipeline",
 }
 
 __all__ = [
+    "Alignment",
     "Camera",
     "Completion",
     "CompletionOptions",
@@ -62,6 +66,7 @@ __all__ = [
     "Stream",
     "StreamResult",
     "__version__",
+    "align",
     "complete",
 ]
 

@@ -14,9 +14,9 @@ from PIL import Image
 from leadline.apps.cli import LazyGroup
 from leadline.datasets.rendered import network_like_prior, render
 from leadline.geometry.cameras import Camera
-from leadline.geometry.grids import turn
-from leadline.geometry.lenses import ColmapCamera, turn_camera
-from leadline.geometry.poses import rotation_of
+from leadline.geometry.grids import rotate90
+from leadline.geometry.lenses import ColmapCamera
+from leadline.geometry.poses import rotation_from_quaternion
 from leadline.io.colmap import read_model, read_tracks
 from leadline.io.exports import write_3dgs, write_nerfstudio
 
@@ -33,7 +33,7 @@ group = LazyGroup(name="leadline", lazy={"colmap": ("leadline.apps.colmap:comman
 SCENE = render(WIDTH, HEIGHT)
 PRIOR = network_like_prior(SCENE.reference)
 POSE = np.eye(4)  # of the full view in the world, in the model's unit
-POSE[:3, :3], POSE[:3, 3] = rotation_of((0.8, 0.2, -0.4, 0.4)), (3.0, -2.0, 5.0)
+POSE[:3, :3], POSE[:3, 3] = rotation_from_quaternion((0.8, 0.2, -0.4, 0.4)).as_matrix(), (3.0, -2.0, 5.0)
 QUARTER = np.array([[0.0, 1, 0, 0], [-1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
 
 
@@ -45,11 +45,11 @@ def views() -> dict[str, tuple[Camera, np.ndarray, dict[str, np.ndarray]]]:
     full = SCENE.camera
     crop = Camera(WIDTH - FROM, HEIGHT, full.fx, full.fy, full.cx - FROM, full.cy)
     turned = {name: np.ascontiguousarray(np.rot90(values)) for name, values in maps.items()}
-    assert np.array_equal(turned["depth"], turn(SCENE.reference, 1))
+    assert np.array_equal(turned["depth"], rotate90(SCENE.reference, 1))
     return {
         "left/full.png": (full, POSE, maps),
         "right/crop.png": (crop, POSE, {name: values[:, FROM:] for name, values in maps.items()}),
-        "turned.png": (turn_camera(full, 1), QUARTER @ POSE, turned),
+        "turned.png": (full.rotated(1), QUARTER @ POSE, turned),
         "poor.png": (full, POSE, maps),
     }
 
@@ -133,7 +133,7 @@ def test_depth_of_every_image(tmp_path: Path, rng: np.random.Generator, text: bo
 
 def test_without_a_scale_depth_is_in_the_models_unit(scene: Path) -> None:
     result = run(scene)
-    assert "note: depth is in the model's own unit" in result.output
+    assert "note: depth is in the unit of the model" in result.output
     assert error_of(METRES * np.load(scene / "out" / "turned_depth.npy"), "turned.png") < ACCURACY
 
 
@@ -157,7 +157,7 @@ def test_resumes_and_redoes_what_changed(scene: Path) -> None:
     assert "1 done, 2 skipped, 1 failed" in run(scene).output
     result = run(scene, "--scale", "2")
     assert "3 done" in result.output
-    assert "redone, not skipped: the inputs changed (sparse)" in result.output
+    assert "completed again: the inputs changed (sparse)" in result.output
 
 
 def test_a_network_and_what_cannot_be_read(scene: Path) -> None:
@@ -176,7 +176,7 @@ def test_pictures_smaller_than_the_model(scene: Path) -> None:
         image.resize((WIDTH // 2, HEIGHT // 2)).save(scene / "images" / name)
     np.save(scene / "priors" / "left" / "full.npy", PRIOR[::2, ::2])
     result = run(scene, "--scale", str(METRES), "--export", "nerfstudio")
-    assert "left/full: the camera was scaled from 160x120 to the image's 80x60." in result.output
+    assert "left/full: the camera was scaled from 160x120 to the size of the image, 80x60." in result.output
     depth = np.load(scene / "out" / "left" / "full_depth.npy")
     assert np.median(np.abs(depth / SCENE.reference[::2, ::2] - 1)) < ACCURACY
     frames = json.loads((scene / "out" / "nerfstudio" / "transforms.json").read_text())["frames"]
@@ -212,7 +212,7 @@ def test_3dgs_scales_stay_near_their_median(scene: Path, tmp_path: Path) -> None
     parameters = json.loads((tmp_path / "made" / "sparse" / "0" / "depth_params.json").read_text())
     scales = np.array([parameters[name]["scale"] for name in ("left/full", "turned", "poor")])
     np.testing.assert_allclose(scales / scales[2], (4, 0.25, 1))
-    assert notes == ("3dgs: 1 pixels are nearer than a quarter of what is usual in this model and were moved there.",)
+    assert notes == ("3dgs: 1 pixels are nearer than a quarter of the median nearest depth and were clipped to it.",)
     assert np.asarray(Image.open(tmp_path / "made" / "depths" / "turned.png"))[0, 0] == 0
 
 
@@ -264,7 +264,7 @@ def test_nerfstudio_extends_a_copy(scene: Path) -> None:
     assert content["train_filenames"] == ["../../images/turned.png"]
     assert (content["fl_x"], content["ply_file_path"]) == (1.0, "../../sparse_pc.ply")
     (scene / "transforms.json").write_text("{}")
-    assert "is not a transforms.json of nerfstudio" in run(scene, "--export", "nerfstudio", code=2).output
+    assert "cannot be read as a transforms.json of nerfstudio" in run(scene, "--export", "nerfstudio", code=2).output
 
 
 @pytest.mark.parametrize(("farthest", "factor"), [(60.0, 1e-3), (700.0, 0.1), (0.3, 1e-5)])
@@ -287,7 +287,7 @@ def test_distorted_model_is_projected_as_it_is_seen(scene: Path) -> None:
         if (camera.width, camera.height) == (WIDTH, HEIGHT):
             camera.model, camera.params = pycolmap.CameraModelId.OPENCV, lens
     model.write_binary(scene / "sparse" / "0")
-    assert "3dgs takes PINHOLE only" in run(scene, "--export", "3dgs", code=2).output
+    assert "3dgs supports only PINHOLE" in run(scene, "--export", "3dgs", code=2).output
     assert not (scene / "out").exists()
     run(scene)
     sparse = np.load(scene / "out" / "sparse" / "left" / "full.npy")
@@ -295,7 +295,7 @@ def test_distorted_model_is_projected_as_it_is_seen(scene: Path) -> None:
     image = read.images["left/full.png"]
     points = read_tracks(scene / "sparse" / "0").seen_by(image, min_track=3, max_error=2.0)
     seen = points @ image.rotation.T + image.translation
-    columns, rows = np.floor(ColmapCamera("OPENCV", WIDTH, HEIGHT, tuple(lens)).places(seen, (WIDTH, HEIGHT))).T
+    columns, rows = np.floor(ColmapCamera("OPENCV", WIDTH, HEIGHT, tuple(lens)).project(seen) + 0.5).T
     inside = (columns >= 0) & (columns < WIDTH) & (rows >= 0) & (rows < HEIGHT)
     expected = np.full((HEIGHT, WIDTH), np.inf)
     np.minimum.at(expected, (rows[inside].astype(int), columns[inside].astype(int)), seen[inside, 2])
@@ -322,7 +322,7 @@ def test_refusals_are_one_line(scene: Path, extra: list[str], words: str) -> Non
 def test_damaged_models_are_one_line(scene: Path) -> None:
     path = scene / "sparse" / "0" / "points3D.bin"
     path.write_bytes(path.read_bytes()[:-40])
-    assert "points3D.bin: ends too early" in run(scene, code=2).output
+    assert "points3D.bin: cannot be read as a file of a COLMAP model" in run(scene, code=2).output
     path.unlink()
     assert "needs points3D.bin, or points3D.txt" in run(scene, code=2).output
 
@@ -332,7 +332,7 @@ def test_names_that_leave_the_folder_or_collide(scene: Path) -> None:
     model.image(1).name, model.image(2).name = "../left.png", "turned.jpg"
     model.write_binary(scene / "sparse" / "0")
     result = run(scene)
-    assert "'../left.png' leaves --images" in result.output
+    assert "'../left.png' points outside --images" in result.output
     assert result.output.count("is not the only image of that name") == 2
 
 

@@ -1,4 +1,4 @@
-"""Every example in the help of `leadline bench` runs as it stands, in a folder that has what it names."""
+"""Every example in the help of `leadline bench` runs in a folder with the files that it names."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from support.paths import MODELS
 
 NETWORK = "tcmonodepth_small"
 TOO_SMALL = "fewer than two usable measurements"  # the middle of an image of 24 x 16 pixels has one
-CLUSTER = "--executor ray"  # joins a cluster that is there; test_bench_run.py starts a real one
+CLUSTER = "--executor ray"  # needs a running cluster; test_run.py starts one
 
 
 def examples() -> list[str]:
-    groups = [command, *command.commands.values()]
-    assert all(isinstance(one, click.Command) and one.epilog for one in groups)
-    lines = (line.strip() for one in groups for line in str(one.epilog).splitlines())
+    context = click.Context(command)
+    groups = [command, *(command.get_command(context, name) for name in command.list_commands(context))]
+    assert all(one is not None and one.epilog for one in groups)
+    lines = (line.strip() for one in groups for line in str(one and one.epilog).splitlines())
     return sorted({line for line in lines if line.startswith("leadline ")})
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Protocols, two runs, trees of data sets with predictions for them, scene folders."""
+    """A folder with protocols, two runs, data sets with predictions, and scene folders."""
     here = tmp_path_factory.mktemp("examples")
-    chosen = toml(protocol("knn", "ours", count=2, cases=["distributed"]))
-    # The paper's own labels, so that a run can be set beside it.
+    chosen = toml(protocol("knn", "ours", "best", count=2, cases=["distributed"]))
+    # The labels of the paper, so that the run can be compared with it.
     chosen = chosen.replace('"Rooms"', '"iBims"').replace('"made"', '"MoGe-3"')
     (here / "my.toml").write_text(chosen, encoding="utf-8")
     for name in ("RUN", "OTHER"):
@@ -55,7 +56,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("line", [line for line in examples() if CLUSTER not in line])
 def test_examples_in_the_help_run(line: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "here"
-    shutil.copytree(prepared, here)  # one example's output is not another's input
+    shutil.copytree(prepared, here)  # so that examples do not see each other's output
     monkeypatch.chdir(here)
     if "MODEL.onnx" in line:
         pytest.importorskip("onnxruntime")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from leadline.base.errors import FileError, InputError
-from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol, packaged, read_protocol
+from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
+from leadline.bench.protocol_files import packaged_protocols, read_protocol
 from leadline.bench.sources import open_method
 from leadline.datasets import DATASETS
 from support import trees
@@ -42,7 +43,7 @@ def test_everything_in_the_file_arrives(tmp_path: Path) -> None:
     assert chosen == Protocol(
         (DatasetEntry("ibims", "iBims", str(tmp_path / "ibims1"), False, {"max_depth": 20.0}),),
         (PriorEntry(f"files:{tmp_path / 'priors'}", "MoGe-3"),),
-        (MethodEntry("ours", "Ours"), MethodEntry("ours", "stiff", {"weight_data": 1e-2})),
+        (MethodEntry("ours", "Ours (paper)"), MethodEntry("ours", "stiff", {"weight_data": 1e-2})),
         ("distributed", "random:50+noise:0.02"),
         5.0,
         7,
@@ -68,13 +69,13 @@ def test_paths_may_be_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("stride = 5.0", 'stride = "7"', "stride"),
         ("root =", "rot =", "did you mean 'root'"),
         ('name = "ibims"', 'title = "ibims"', "no key 'title'"),
-        ('name = "ibims"\n', "", "needs `name`"),
+        ('name = "ibims"\n', "", "needs the key 'name'"),
         ("normals = false", "normals = 0", "true or false"),
-        ("options = {max_depth = 20.0}", "options = 3", "must be a table"),
-        ('source = "files:priors"', "source = 3", "must be a string"),
-        ('label = "stiff"', 'label = "Ours"', "occurs twice"),
+        ("options = {max_depth = 20.0}", "options = 3", "expected a table"),
+        ('source = "files:priors"', "source = 3", "expected a string"),
+        ('label = "stiff"', 'label = "Ours (paper)"', "used twice"),
         ("random:50+noise", "random:many+noise", "random:500"),
-        ('cases = ["distributed", ', "cases = [3, ", "list of patterns"),
+        ('cases = ["distributed", ', "cases = [3, ", r"`cases\[0\]`: expected a string"),
         ("methods = [", "methods = [3, ", "a name or a table"),
         ("stride = 5.0", "stride = = 5.0", "not valid TOML"),
         ("[[priors]]", "[[prior]]", "priors"),
@@ -92,11 +93,25 @@ def test_unknown_files_and_labels(tmp_path: Path) -> None:
         read_protocol(str(tmp_path / "none.toml"))
     with pytest.raises(FileError, match="paper"):
         read_protocol("papr")
-    with pytest.raises(InputError, match="did you mean iBims"):
+    with pytest.raises(InputError, match="did you mean 'iBims'"):
         read_protocol(write(tmp_path), only=["ibims"])
 
 
-@pytest.mark.parametrize("name", packaged())
+def test_options_are_added_to_all_entries_or_to_one(tmp_path: Path) -> None:
+    chosen = read_protocol(
+        write(tmp_path),
+        data_options={"gap": 2},
+        prior_options={"MoGe-3:kind": "disparity"},
+        method_options={"stiff:weight_data": 0.5, "stiff:fit.tolerance": 1e-3},
+    )
+    assert chosen.datasets[0].options == {"max_depth": 20.0, "gap": 2}
+    assert chosen.priors[0].options == {"kind": "disparity"}
+    assert [entry.options for entry in chosen.methods] == [{}, {"weight_data": 0.5, "fit.tolerance": 1e-3}]
+    with pytest.raises(InputError, match="no method labelled 'stif'; did you mean 'stiff'"):
+        read_protocol(write(tmp_path), method_options={"stif:weight_data": 0.5})
+
+
+@pytest.mark.parametrize("name", packaged_protocols())
 def test_packaged_protocols_are_sound(name: str, tmp_path: Path) -> None:
     trees.scenes(tmp_path)  # only the protocol of scene folders looks at what is there
     chosen = read_protocol(name, data=tmp_path)
@@ -161,7 +176,7 @@ def test_scene_folders_at_the_top_stay_one_subset(tmp_path: Path) -> None:
 def test_scene_folders_at_two_depths_are_not_split_silently(tmp_path: Path) -> None:
     trees.scenes(tmp_path / "S")
     (tmp_path / "S" / "set_a" / "one").rename(tmp_path / "S" / "one")
-    with pytest.raises(InputError, match="'one' lies beside folders of scenes such as 'set_a'"):
+    with pytest.raises(InputError, match="'one' is beside 'set_a', a folder of scenes"):
         read_protocol(write(tmp_path, SPLIT))
-    with pytest.raises(InputError, match="for the data set 'scenes', got it for 'ibims'"):
+    with pytest.raises(InputError, match="'scenes' only, not of 'ibims'"):
         read_protocol(write(tmp_path, TEXT.replace("normals", "split = true\nnormals")))

@@ -17,15 +17,13 @@ from PIL import Image
 
 from leadline.base.errors import FileError, InputError
 from leadline.bench import run as run_module
-from leadline.bench.campaign import conduct, plan
-from leadline.bench.executors import LOST
-from leadline.bench.plan import remaining
+from leadline.bench.plan import plan_work_items, remaining_items
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
-from leadline.bench.records import FILE, read_records
-from leadline.bench.run import Runner
+from leadline.bench.records import FILE, RecordStatus, read_records
+from leadline.bench.run import WORKER_DIED, Evaluator, run_protocol
 from leadline.bench.sources import RenderedPrior
 from leadline.core.prior import Prior
-from leadline.datasets.rendered_set import RenderedSet
+from leadline.datasets.rendered.dataset import RenderedDataset
 from support import bench_methods
 from support.bench_runs import HERE, SIZE, content, environment, protocol, run, toml
 
@@ -41,7 +39,7 @@ def _own_methods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def mark(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Make `bench_methods` fail at the room of that name."""
-    rooms = RenderedSet(count=3, width=SIZE[0], height=SIZE[1])
+    rooms = RenderedDataset(count=3, width=SIZE[0], height=SIZE[1])
     prior = RenderedPrior()(rooms.load(name).image, dataset=rooms, name=name)
     monkeypatch.setenv(bench_methods.MARK, repr(float(prior.values.flat[0])))
 
@@ -52,10 +50,10 @@ def serially(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, ob
 
 
 def test_a_run_holds_exactly_the_plan(serially: dict[str, dict[str, object]]) -> None:
-    planned = [task.key for unit in plan(protocol(*METHODS)) for task in unit.tasks]
+    planned = [task.key for item in plan_work_items(protocol(*METHODS)) for task in item.tasks]
     assert len(planned) == len(set(planned)) == 3 * 3 * 4
     assert list(serially) == planned
-    assert {row["status"] for row in serially.values()} == {"'ok'"}
+    assert {row["status"] for row in serially.values()} == {repr(RecordStatus.OK)}
 
 
 def test_processes_give_the_same_records(tmp_path: Path, serially: dict[str, dict[str, object]]) -> None:
@@ -64,27 +62,27 @@ def test_processes_give_the_same_records(tmp_path: Path, serially: dict[str, dic
 
 def test_order_does_not_matter(tmp_path: Path, serially: dict[str, dict[str, object]]) -> None:
     chosen = protocol(*METHODS)
-    units = plan(chosen)
-    random.Random(4).shuffle(units)
-    runner = Runner(chosen, tmp_path)
+    items = plan_work_items(chosen)
+    random.Random(4).shuffle(items)
+    evaluator = Evaluator(chosen, tmp_path)
     found = {}
-    for unit in units:
-        found |= content(runner.run(unit))
+    for item in items:
+        found |= content(evaluator(item))
     assert found == serially
 
 
 def test_a_finished_run_does_nothing_again(tmp_path: Path) -> None:
     run(protocol("glog"), tmp_path)
-    assert conduct(protocol("glog"), tmp_path).fresh == 0
+    assert run_protocol(protocol("glog"), tmp_path).new == 0
 
 
 def test_a_longer_protocol_adds_only_what_is_new(tmp_path: Path) -> None:
     short = replace(protocol("glog", count=4), limit=3)
     run(short, tmp_path)
-    end = conduct(protocol("glog", "gdisp", count=4), tmp_path)
-    assert (end.planned, end.fresh) == (24, 24 - 9)
+    end = run_protocol(protocol("glog", "gdisp", count=4), tmp_path)
+    assert (end.planned, end.new) == (24, 24 - 9)
     # Going back shows the first plan again; the other records stay in the file.
-    assert conduct(short, tmp_path).done == 9
+    assert run_protocol(short, tmp_path).done == 9
     with sqlite3.connect(tmp_path / FILE) as connection:
         assert connection.execute("SELECT COUNT(*) FROM records").fetchone() == (24,)
     connection.close()
@@ -123,7 +121,7 @@ def test_killed_at_random_moments_and_resumed(tmp_path: Path, executor: str) -> 
     with sqlite3.connect(folder / FILE) as connection:
         keys = [key for (key,) in connection.execute("SELECT key FROM records")]
     connection.close()
-    assert sorted(keys) == sorted(task.key for unit in plan(chosen) for task in unit.tasks)
+    assert sorted(keys) == sorted(task.key for item in plan_work_items(chosen) for task in item.tasks)
     fresh = run(chosen, tmp_path / "fresh")
     assert content(read_records(folder)) == content(fresh)
 
@@ -152,7 +150,7 @@ def test_ray_with_two_nodes_one_of_them_killed(tmp_path: Path, monkeypatch: pyte
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "nodes alive 1" in done.stdout
-    assert "lost Rooms" in done.stderr  # a unit was in flight on the node, and was done again
+    assert "lost Rooms" in done.stderr  # a item was in flight on the node, and was done again
     assert content(read_records(tmp_path / "ray")) == content(run(chosen, tmp_path / "serial"))
 
 
@@ -160,7 +158,9 @@ def test_a_worker_that_dies_fails_its_image_only(tmp_path: Path, monkeypatch: py
     mark(monkeypatch, "room-1")
     records = run(protocol("support.bench_methods:dies"), tmp_path, executor="processes", workers=2)
     assert len(records) == 9
-    assert {(r.image, r.status, r.reason) for r in records if r.image == "room-1"} == {("room-1", "failed", LOST)}
+    assert {(r.image, r.status, r.reason) for r in records if r.image == "room-1"} == {
+        ("room-1", "failed", WORKER_DIED)
+    }
     assert {r.status for r in records if r.image != "room-1"} == {"ok"}
 
 
@@ -177,11 +177,11 @@ def test_a_bug_in_a_method_is_a_failed_record_with_its_place(tmp_path: Path, mon
 def test_failed_records_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark(monkeypatch, "room-0")
     chosen = protocol("support.bench_methods:raises")
-    assert conduct(chosen, tmp_path).failed == 3
-    assert conduct(chosen, tmp_path).fresh == 0
+    assert run_protocol(chosen, tmp_path).failed == 3
+    assert run_protocol(chosen, tmp_path).new == 0
     monkeypatch.delenv(bench_methods.MARK)
-    end = conduct(chosen, tmp_path, retry=True)
-    assert (end.fresh, end.failed) == (3, 0)
+    end = run_protocol(chosen, tmp_path, retry=True)
+    assert (end.new, end.failed) == (3, 0)
 
 
 def test_a_prediction_that_cannot_be_scored(tmp_path: Path) -> None:
@@ -189,7 +189,8 @@ def test_a_prediction_that_cannot_be_scored(tmp_path: Path) -> None:
         protocol("support.bench_methods:wrong_shape", "support.bench_methods:empty", count=1, cases=["outer"]), tmp_path
     )
     assert "shape" in wrong.reason
-    assert (empty.status, empty.reason) == ("failed", "failed: nothing to say")
+    assert empty.status is RecordStatus.FAILED
+    assert empty.reason == "failed: nothing to say"
     assert np.isnan(empty.absrel)
     assert empty.missing > 0
 
@@ -250,19 +251,22 @@ def test_damaged_files_are_failed_records_and_the_rest_goes_on(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"methods": (MethodEntry("ors"),)}, "did you mean ours"),
+        ({"methods": (MethodEntry("ors"),)}, "did you mean 'ours'"),
         ({"methods": (MethodEntry("ours", options={"weight": 1}),)}, "takes no option 'weight'"),
-        ({"methods": (MethodEntry("glog", options={"weight_data": 1}),)}, "takes no option weight_data"),
+        (
+            {"methods": (MethodEntry("glog", options={"weight_data": 1}),)},
+            "'weight_data'; it takes none",
+        ),
         ({"priors": (PriorEntry("onnx:nowhere.onnx"),)}, "nowhere.onnx"),
         ({"datasets": (DatasetEntry("ibims", root="nowhere"),)}, "nowhere"),
-        ({"datasets": (DatasetEntry("rendered", options={"size": 3}),)}, "takes no option size"),
+        ({"datasets": (DatasetEntry("rendered", options={"size": 3}),)}, "takes no option 'size'"),
     ],
 )
 def test_what_is_missing_is_said_before_the_work_begins(
     tmp_path: Path, change: dict[str, tuple[object, ...]], words: str
 ) -> None:
     with pytest.raises((InputError, FileError), match=words):
-        conduct(replace(protocol("glog"), **change), tmp_path / "run")
+        run_protocol(replace(protocol("glog"), **change), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -271,12 +275,12 @@ def test_what_is_missing_is_said_before_the_work_begins(
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, settings: dict[str, object]) -> None:
     with pytest.raises(InputError):
-        conduct(protocol("glog"), tmp_path, **settings)  # type: ignore[arg-type]
+        run_protocol(protocol("glog"), tmp_path, **settings)  # type: ignore[arg-type]
 
 
 def test_keys_do_not_depend_on_order_or_place(tmp_path: Path) -> None:
     def keys(chosen: Protocol) -> set[str]:
-        return {task.key for unit in plan(chosen) for task in unit.tasks}
+        return {task.key for item in plan_work_items(chosen) for task in item.tasks}
 
     assert keys(protocol("glog", "gdisp")) == keys(protocol("gdisp", "glog", cases=["outer", "distributed", "central"]))
     for name in ("here", "there"):
@@ -290,16 +294,16 @@ def test_keys_do_not_depend_on_order_or_place(tmp_path: Path) -> None:
 
 
 def test_what_remains_is_what_has_no_record() -> None:
-    units = plan(protocol("glog", "gdisp"))
-    keys = [task.key for unit in units for task in unit.tasks]
-    left = remaining(units, set(keys[:7]))
-    assert [task.key for unit in left for task in unit.tasks] == keys[7:]
-    assert [unit.image for unit in left] == ["room-1", "room-2"]
-    assert remaining(units, set(keys)) == []
+    items = plan_work_items(protocol("glog", "gdisp"))
+    keys = [task.key for item in items for task in item.tasks]
+    left = remaining_items(items, set(keys[:7]))
+    assert [task.key for item in left for task in item.tasks] == keys[7:]
+    assert [item.image for item in left] == ["room-1", "room-2"]
+    assert remaining_items(items, set(keys)) == []
 
 
 class Counting:
-    """A network that counts how often it is asked."""
+    """A network that counts its predictions."""
 
     name, quantity, gauge = "counting", "disparity", "affine"
 
@@ -320,9 +324,9 @@ def test_a_network_sees_each_image_once(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(run_module, "open_prior", lambda entry, threads: network)
     chosen = protocol("glog", count=2)
     chosen = Protocol(chosen.datasets, (PriorEntry("network:x", "made"),), chosen.methods, chosen.cases)
-    units = plan(protocol("glog", count=2))
-    first = [record for unit in units for record in Runner(chosen, tmp_path).run(unit)]
-    second = [record for unit in units for record in Runner(chosen, tmp_path).run(unit)]
+    items = plan_work_items(protocol("glog", count=2))
+    first = [record for item in items for record in Evaluator(chosen, tmp_path)(item)]
+    second = [record for item in items for record in Evaluator(chosen, tmp_path)(item)]
     assert network.calls == 2
     assert content(first) == content(second)
     assert len(list(tmp_path.rglob("*.npy"))) == 2

@@ -1,4 +1,4 @@
-"""The speed benchmark runs from end to end and writes its page; what it measures is not looked at."""
+"""The speed benchmark runs from end to end and writes its page; the times are not tested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ END = "<!-- speed: end -->"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What a quick run prints, and the folder that it writes into, where a page with older numbers stands already."""
+    """The output of a quick run, and the folder that it writes into, which contains a page with older numbers."""
     folder = tmp_path_factory.mktemp("speed")
     (folder / "speed.md").write_text(f"# Speed\n\n{BEGIN}\n\nolder numbers\n\n{END}\n\nThe end.\n", encoding="utf-8")
     done = subprocess.run(
@@ -80,7 +80,7 @@ def test_the_picture_is_drawn(run: tuple[str, Path]) -> None:
     assert "](images/speed.png)" in (run[1] / "speed.md").read_text(encoding="utf-8")
 
 
-def test_progress_is_told(run: tuple[str, Path]) -> None:
+def test_progress_is_printed(run: tuple[str, Path]) -> None:
     assert "160 × 120, outer: complete" in run[0]
 
 
@@ -123,7 +123,7 @@ def test_peers_solve_the_same_system_and_wrong_answers_have_no_time() -> None:
     assert fails[1] == "failed (MemoryError: no room)"
     assert len(lines) == 8
     for name, (timed, trouble) in lines.items():
-        # A package that is not installed is a row that says so; one that is has the right answer.
+        # A package that is not installed has a row with the reason; all others have the right solution.
         assert (timed, trouble) == ("True", "") or trouble.startswith("cannot be imported"), name
     assert lines["SciPy, CG with Jacobi"][0] == lines["SciPy, SuperLU"][0] == "True"
 

@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 
 from leadline.bench.metrics import depth_scores
 from leadline.bench.observations import observe
-from leadline.core.adaptive import CLEAR, FAINTEST, ODD, PULL, STIFFEST, TRIM, adapt
+from leadline.core.adaptive import (
+    FULL_WEIGHT_SIGNAL,
+    MAX_STIFFNESS,
+    MAX_WEIGHT,
+    MIN_EDGE_WEIGHT,
+    OUTLIER_SCALE,
+    TRIMMED_SHARE,
+    adapt,
+)
 from leadline.core.options import CompletionOptions, ReconstructionOptions
 from leadline.core.pipeline import complete
 from leadline.core.solve.system import System
-from leadline.datasets.scenes import SceneFolders
+from leadline.datasets.scene_folders import SceneFolders
 from support.paths import DATA
 
 ROUNDING = 1e-6  # the calibrated map and the edge weights are float32
@@ -61,7 +69,7 @@ def neighbours(where, width, k):
 
 
 def mean_without_outliers(errors):
-    return max(np.mean(np.sort(errors)[: errors.size - int(TRIM * errors.size)]), 0.1 * np.mean(errors))
+    return max(np.mean(np.sort(errors)[: errors.size - int(TRIMMED_SHARE * errors.size)]), 0.1 * np.mean(errors))
 
 
 @pytest.mark.parametrize("averaged", [False, True])
@@ -93,11 +101,11 @@ def test_what_is_chosen_is_what_is_said(rng, averaged):
     signal = (mean_without_outliers(abs(found.targets)) / found.roughness) ** 2 - 1
     y = found.targets
     around = np.array([np.sort(abs(y[inside] - np.median(y[inside])))[-3] for inside, _ in sets])
-    odd = errors[found.cell] / (ODD * found.roughness + 2 * around)
-    wanted = PULL * min(1, signal / CLEAR) / (1 + odd**2) ** 2
+    odd = errors[found.cell] / (OUTLIER_SCALE * found.roughness + 2 * around)
+    wanted = MAX_WEIGHT * min(1, signal / FULL_WEIGHT_SIGNAL) / (1 + odd**2) ** 2
     if averaged:
         wanted = wanted / (1 + (np.array(spreads) / found.roughness) ** 2)
-    np.testing.assert_allclose(found.precision, wanted, rtol=ROUNDING)
+    np.testing.assert_allclose(found.weights, wanted, rtol=ROUNDING)
     assert found.stiffness == (found.spacing / 2) ** 2
     assert found.screening == 1 / (height**2 + width**2)
 
@@ -123,7 +131,7 @@ def test_edge_weights_have_a_floor():
     t = np.full((60, 80), 2.0, np.float32)
     t[:, 40:] = 9.0  # the only contrast there is, so that it is some hundred times the mean
     across, down = adapt(t, np.array([0]), np.array([2.0])).edges
-    np.testing.assert_array_equal(across[:, 39], np.float32(FAINTEST))
+    np.testing.assert_array_equal(across[:, 39], np.float32(MIN_EDGE_WEIGHT))
     assert (np.delete(across, [38, 39, 40], axis=1) == 1).all()
     assert (np.delete(down, [39, 40], axis=1) == 1).all()
     assert (down[:, 39:41] < 0.01).all()  # whichever way an edge runs, it loosens all ties of its pixels
@@ -145,8 +153,8 @@ def test_a_sharp_prior_leaves_measurements_on_its_edges_alone_and_a_blurred_one_
         found = adapt(prior, where, measured)
         row, column = np.divmod(where, prior.shape[1])
         near = abs(column + 0.3 * row - 96.4) < 2
-        held[name] = found.precision[near] / PULL
-        assert np.median(found.precision) > 0.9 * PULL
+        held[name] = found.weights[near] / MAX_WEIGHT
+        assert np.median(found.weights) > 0.9 * MAX_WEIGHT
     assert held["blurred"].min() > 100 * held["sharp"].max()
 
 
@@ -160,23 +168,23 @@ def test_a_gross_outlier_loses_its_influence_and_a_thin_object_keeps_it(rng):
     wrong = rng.choice(np.flatnonzero(~thin), 8, replace=False)
     field[wrong] += 1.5
     found = adapt(t, where, 3.0 * np.exp(field))
-    assert found.precision[wrong].max() < 0.02 * PULL
-    assert found.precision[thin & ~np.isin(np.arange(where.size), wrong)].min() > 0.5 * PULL
+    assert found.weights[wrong].max() < 0.02 * MAX_WEIGHT
+    assert found.weights[thin & ~np.isin(np.arange(where.size), wrong)].min() > 0.5 * MAX_WEIGHT
 
 
 def test_residuals_without_a_trend_draw_little(rng):
     t = np.full((80, 80), 3.0, np.float32)
     where = np.flatnonzero((np.indices(t.shape) % 8 == 4).all(axis=0))
     noise = 0.02 * rng.standard_normal(where.size)
-    assert adapt(t, where, 3.0 * np.exp(noise)).precision.max() < 0.1 * PULL
-    assert np.median(adapt(t, where, 3.0 * np.exp(0.4 + noise)).precision) > 0.9 * PULL
+    assert adapt(t, where, 3.0 * np.exp(noise)).weights.max() < 0.1 * MAX_WEIGHT
+    assert np.median(adapt(t, where, 3.0 * np.exp(0.4 + noise)).weights) > 0.9 * MAX_WEIGHT
 
 
 def test_the_unit_of_depth_cancels(rng):
     t, where, measured = scene(rng)
     one, other = adapt(t, where, measured), adapt(t * np.float32(1024), where, measured * 1024)
     np.testing.assert_allclose(other.targets, one.targets, atol=EXACT)
-    np.testing.assert_allclose(other.precision, one.precision, rtol=EXACT)
+    np.testing.assert_allclose(other.weights, one.weights, rtol=EXACT)
     for a, b in zip(one.edges, other.edges, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -208,7 +216,7 @@ def test_flips_and_transposes_commute(rng, turn):
     one = adapt(t, where, measured)
     other = adapt(np.ascontiguousarray(turn(t)), np.flatnonzero(turned >= 0), measured[order])
     np.testing.assert_allclose(other.targets, one.targets[order], atol=EXACT)
-    np.testing.assert_allclose(other.precision, one.precision[order], rtol=1e-9)
+    np.testing.assert_allclose(other.weights, one.weights[order], rtol=1e-9)
     across, down = one.edges[::-1] if turn is np.transpose else one.edges
     np.testing.assert_allclose(other.edges[0], turn(across), rtol=ROUNDING)
     np.testing.assert_allclose(other.edges[1], turn(down), rtol=ROUNDING)
@@ -223,8 +231,8 @@ def test_few_measurements(count, shape):
     assert math.isnan(found.roughness) == (where.size < 5)
     assert found.cell == 1
     np.testing.assert_allclose(found.targets, math.log(1.5))
-    np.testing.assert_array_equal(found.precision, PULL)
-    assert 0 < found.stiffness <= STIFFEST
+    np.testing.assert_array_equal(found.weights, MAX_WEIGHT)
+    assert 0 < found.stiffness <= MAX_STIFFNESS
     assert all((weights == 1).all() for weights in found.edges)
     json.dumps(found.to_dict())
 
@@ -240,9 +248,9 @@ def test_everything_stays_within_its_bounds(seed, contrast, share):
     before = t.copy(), where.copy(), measured.copy()
     found = adapt(t, where, measured)
     assert np.isfinite(found.targets).all()
-    assert ((found.precision > 0) & (found.precision <= PULL)).all()
+    assert ((found.weights > 0) & (found.weights <= MAX_WEIGHT)).all()
     for weights in found.edges:
-        assert ((weights >= np.float32(FAINTEST)) & (weights <= 1)).all()
+        assert ((weights >= np.float32(MIN_EDGE_WEIGHT)) & (weights <= 1)).all()
     for array, copy in zip((t, where, measured), before, strict=True):
         np.testing.assert_array_equal(array, copy)
 
@@ -259,15 +267,15 @@ def test_the_same_bits_on_any_number_of_threads(rng):
         numba.set_num_threads(threads)
     one, other = found
     assert one.to_dict() == other.to_dict()
-    np.testing.assert_array_equal(one.precision, other.precision)
+    np.testing.assert_array_equal(one.weights, other.weights)
     np.testing.assert_array_equal(one.edges[0], other.edges[0])
 
 
 def reconstructed(t, where, measured):
     """Depth by the chosen system, measurements written back."""
     found = adapt(t, where, measured)
-    options = ReconstructionOptions(weight_data=found.screening, weight_laplacian=found.stiffness, tolerance=1e-4)
-    system = System(np.isfinite(t), where, options, edges=found.edges, precision=found.precision)
+    options = ReconstructionOptions.paper(weight_data=found.screening, weight_laplacian=found.stiffness, tolerance=1e-4)
+    system = System(np.isfinite(t), where, options, edges=found.edges, weights=found.weights)
     solution = system.solve(found.targets)
     depth = t * np.exp(solution.interior)
     depth.flat[where] = measured

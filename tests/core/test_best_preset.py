@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from leadline.bench.observations import CASES
-from leadline.bench.patterns import Sensor
-from leadline.bench.pulled import pull
-from leadline.bench.scoring import Scorer
+from leadline.bench.compiled_metrics import Scorer
+from leadline.bench.observations import CASES, simulate
+from leadline.bench.oracle_blend import blend_with_reference
 from leadline.core.options import CompletionOptions
 from leadline.core.pipeline import complete
 from leadline.core.prior import Prior
-from leadline.datasets.scenes import SceneFolders
+from leadline.datasets.scene_folders import SceneFolders
 from leadline.priors import prior_source
 from support.paths import SHARED
 
@@ -33,13 +32,13 @@ def test_gains_on_real_scenes(name: str, strong: bool) -> None:
     folders = SceneFolders(SHARED / "data")
     scene = folders.load(name)
     assert scene.reference is not None
-    sensor = Sensor(scene, dataset=folders.name)
-    scorer = Scorer(sensor.reference, scene.camera)
+    assert scene.reference is not None
+    scorer = Scorer(scene.reference, scene.camera)
     prior: Prior = prior_source(f"onnx:{NETWORK}")(scene.image, dataset=folders, name=name)
     if strong:
-        prior = Prior(pull(prior, scene.reference, 0.9))
+        prior = Prior(blend_with_reference(prior, scene.reference, 0.9))
     for case, wanted in zip(CASES, REACHED[name, strong], strict=True):
-        measured = sensor.measure(case)
+        measured = simulate(scene, case, dataset=folders.name)
         scores = []
         for options in (CompletionOptions.paper(), CompletionOptions.best()):
             depth = complete(prior, measured.sparse, options=options).depth

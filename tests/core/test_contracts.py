@@ -20,14 +20,14 @@ from leadline.bench.observations import observe
 from leadline.core.prior import Prior
 from leadline.datasets.rendered import network_like_prior, render
 from leadline.datasets.scene import Scene
-from leadline.methods import METHODS, MethodResult, method, run_method, session, systems
+from leadline.methods import METHODS, MethodResult, method, run_method
+from leadline.methods.external import process, setups
 from leadline.priors import PRIORS, PriorSource, prior_source
 from support.paths import MODELS
 from support.standins import FILES, checkout
 
 Result = TypeVar("Result")
 SIZE = (64, 48)
-BATCH_RTOL = 1e-4  # float32 networks sum in another order when images are done together
 CONFIGURED_BY = "APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME"
 
 
@@ -41,7 +41,7 @@ def no_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.Monk
         folder = tmp_path_factory.mktemp("config")
         patch.setenv(CONFIGURED_BY, str(folder))
         yield patch
-        session.end_sessions()
+        process.stop_all_processes()
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in FILES:
         folder = checkout(name, tmp_path_factory.mktemp("stand-in") / name)
         options = {"checkpoint": str(folder / "any2full.pth.tar")} if name == "any2full" else {}
-        systems.set_up(name, sys.executable, str(folder), options)
+        setups.set_up(name, sys.executable, str(folder), options)
 
 
 def outcome(name: str, scene: Scene, prior: Prior, sparse: np.ndarray) -> MethodResult:
@@ -100,7 +100,7 @@ def test_not_set_up_is_a_failed_result_that_says_how(
 ) -> None:
     monkeypatch.setenv(CONFIGURED_BY, str(tmp_path))
     result = outcome(name, scene, prior, sparse)
-    assert result.status.startswith(f"failed: not set up: leadline methods setup {name} ")
+    assert result.status.startswith(f"failed: not set up; see 'leadline methods setup {name}'")
     assert np.isnan(result.depth).all()
 
 
@@ -207,7 +207,3 @@ def test_every_prior_keeps_the_contract(name: str, scene: Scene, prior: Prior, s
     assert source.fingerprint() == source_of(name, saved).fingerprint() != ""
     np.testing.assert_array_equal(first.values, second.values)
     np.testing.assert_array_equal(image, scene.image)
-    (alone, together) = source.batch([image, image], dataset=where["dataset"], names=["room", "room"])
-    for one in (alone, together):
-        np.testing.assert_allclose(one.values, first.values, rtol=BATCH_RTOL, atol=BATCH_RTOL)
-        assert (one.kind, one.floor) == (first.kind, first.floor)

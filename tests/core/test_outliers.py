@@ -7,16 +7,17 @@ import pytest
 
 from leadline.base.errors import InputError
 from leadline.bench.observations import observe
-from leadline.core.noise import HARDEST, SOFTEST, Noise, precision
+from leadline.core.neighbours import nearest_others
+from leadline.core.noise import MAX_WEIGHT, MIN_WEIGHT, Noise, measurement_weights
 from leadline.core.options import CompletionOptions, FitOptions
-from leadline.core.outliers import contradictions, nearest_others
-from leadline.core.pipeline import complete, respond
+from leadline.core.outliers import find_isolated
+from leadline.core.pipeline import align, complete
 from leadline.datasets.rendered import network_like_prior, render
-from leadline.datasets.scenes import SceneFolders
+from leadline.datasets.scene_folders import SceneFolders
 from leadline.priors.onnx import OnnxPrior
 from support.paths import SHARED
 
-REJECT = CompletionOptions(reject=True)
+REJECT = CompletionOptions.paper(outliers="single")
 SHARE = 0.3  # of wrong measurements: what the robust median is meant to survive
 # Means over cells that straddle a depth edge are on neither side, and may go: they are off by more than this (in log)
 # from the depth of their pixel. Of the others hardly any may.
@@ -71,18 +72,20 @@ def test_wrong_measurements_are_found_and_right_ones_kept(room, rng):
     gross = hit & (np.abs(np.log(spoilt / sparse)) > 0.5)
     result = complete(prior, spoilt, options=REJECT)
     rejected = np.zeros(sparse.shape, bool)
-    rejected.flat[result.rejected.where] = True
+    rejected.flat[result.outliers.where] = True
     assert (rejected & gross).sum() > 0.9 * gross.sum()
     right = np.isfinite(sparse) & ~hit & (np.abs(np.log(sparse / reference)) < STRADDLING)
     assert (rejected & right).sum() < LOST * right.sum()
-    assert (np.abs(result.rejected.deviation) > result.rejected.allowed).all()
+    assert (np.abs(result.outliers.deviation) > result.outliers.threshold).all()
     assert f"{rejected.sum()} more left out" in str(result)
-    assert result.to_dict()["rejected"]["count"] == rejected.sum()
+    assert result.to_dict()["outliers"]["count"] == rejected.sum()
     assert result.fit.count == np.isfinite(sparse).sum() - rejected.sum()
 
     scored = np.isfinite(reference) & ~np.isfinite(sparse)
-    without = complete(prior, np.where(hit, np.nan, sparse))  # as if one knew which are wrong
-    ours, oracle, plain = (absrel(r.depth, reference, scored) for r in (result, without, complete(prior, spoilt)))
+    without = complete(prior, np.where(hit, np.nan, sparse), options="paper")  # the outliers are known
+    ours, oracle, plain = (
+        absrel(r.depth, reference, scored) for r in (result, without, complete(prior, spoilt, options="paper"))
+    )
     assert ours < WITHIN * oracle
     assert ours < 0.2 * plain
     kept = np.isfinite(sparse) & ~rejected
@@ -96,9 +99,9 @@ def test_a_wrong_measurement_on_a_slope_is_found():
     rows, columns = np.divmod(where, 80)
     residuals = 0.02 * rows + 0.03 * columns + 0.003 * np.sin(where)
     residuals[150] += 0.5
-    keep, rejected = contradictions(residuals, where, (80, 80))
-    assert np.flatnonzero(~keep).tolist() == [150]
-    assert rejected.deviation == pytest.approx(0.5, abs=0.02)
+    outliers = find_isolated(residuals, where, (80, 80))
+    assert outliers.where.tolist() == [where[150]]
+    assert outliers.deviation == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("kind", ["anywhere", "far", "near"])
@@ -124,11 +127,11 @@ def check_map(reference, prior, sparse, kind, rng):
         spoilt = np.where(hit, sparse * factor, sparse).astype(np.float32)
     scored = np.isfinite(reference) & ~np.isfinite(sparse)
 
-    def error(measured, loss, reject=False):
-        options = CompletionOptions(fit=FitOptions(residual="log", loss=loss), reject=reject)
-        return absrel(respond(prior, measured, options=options)[1], reference, scored)
+    def error(measured, loss, outliers="keep"):
+        options = CompletionOptions.paper(fit=FitOptions.paper(residual="log", loss=loss), outliers=outliers)
+        return absrel(align(prior, measured, options=options).calibrated, reference, scored)
 
-    assert error(spoilt, "cauchy", reject=True) < WITHIN * error(sparse, "cauchy")
+    assert error(spoilt, "cauchy", outliers="single") < WITHIN * error(sparse, "cauchy")
     if kind != "anywhere":
         assert error(spoilt, "squared") > WITHIN * error(sparse, "squared")
 
@@ -137,10 +140,9 @@ def test_nothing_is_left_out_unasked(room, rng):
     _, prior, sparse = room
     spoilt, _ = spoil(sparse, rng)
     result = complete(prior, spoilt)
-    assert result.rejected is None
+    assert result.outliers is None
     assert result.sigma is None
-    assert CompletionOptions.paper() == CompletionOptions()
-    assert not CompletionOptions.paper().reject
+    assert CompletionOptions.paper().outliers == CompletionOptions.best().outliers == "keep"
     np.testing.assert_array_equal(result.depth[np.isfinite(spoilt)], spoilt[np.isfinite(spoilt)])
 
 
@@ -149,29 +151,26 @@ def test_a_surface_the_prior_gets_wrong_is_kept():
     where = np.arange(0, 6400, 4)[np.arange(1600) % 20 < 20]
     rows, columns = np.divmod(where, 80)
     residuals = np.where((abs(rows - 40) < 12) & (abs(columns - 40) < 12), 0.4, 0.0) + 0.003 * np.sin(where)
-    keep, rejected = contradictions(residuals, where, (80, 80))
-    assert keep.all()
-    assert rejected.where.size == 0
+    outliers = find_isolated(residuals, where, (80, 80))
+    assert outliers.where.size == 0
 
 
 def test_what_is_within_its_own_noise_is_kept():
     where = np.arange(0, 6400, 64)
     residuals = np.where(np.arange(100) == 40, 0.5, 0.001 * np.sin(np.arange(100)))
     for sigma, kept in ((0.01, 99), (0.2, 100)):
-        keep, _ = contradictions(residuals, where, (80, 80), np.full(100, sigma))
-        assert keep.sum() == kept
+        assert find_isolated(residuals, where, (80, 80), np.full(100, sigma)).where.size == 100 - kept
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 23])
 def test_too_few_to_outvote_one(count, rng):
     residuals = np.zeros(count)
     residuals[:1] = 3.0
-    keep, rejected = contradictions(residuals, np.arange(count) * 7, (20, 20))
-    assert keep.all()
-    assert rejected.where.size == 0
+    outliers = find_isolated(residuals, np.arange(count) * 7, (20, 20))
+    assert outliers.where.size == 0
     sparse = np.zeros((20, 20))
     sparse.flat[np.arange(count) * 7] = 2.0
-    assert complete(1 + rng.random((20, 20)), sparse, options=REJECT).rejected.where.size == 0
+    assert complete(1 + rng.random((20, 20)), sparse, options=REJECT).outliers.where.size == 0
 
 
 # Soft measurements
@@ -209,21 +208,21 @@ def test_where_noise_is_zero_a_measurement_is_kept_bit_for_bit(room):
 
 def test_little_noise_tends_to_none(room):
     _, prior, sparse = room
-    hard, soft = complete(prior, sparse), complete(prior, sparse, noise=1e-5)
+    hard, soft = (complete(prior, sparse, noise=noise, options="paper") for noise in (None, 1e-5))
     np.testing.assert_allclose(soft.depth, hard.depth, rtol=3e-3)
 
 
 def test_precision_scales_with_variances(rng):
     where = np.sort(rng.choice(100 * 100, 400, replace=False))
     residuals, sigma = rng.normal(0, 0.1, 400), np.where(where % 2, 0.01, 0.02)
-    c = precision(residuals, sigma, where, (100, 100), 1e-3)
+    c = measurement_weights(residuals, sigma, where, (100, 100), 1e-3)
     np.testing.assert_allclose(c[where % 2 == 1][0] / c[where % 2 == 0][0], 4.0)
-    np.testing.assert_allclose(precision(3 * residuals, 3 * sigma, where, (100, 100), 1e-3), c)
-    assert ((c >= SOFTEST) & (c <= HARDEST)).all()
+    np.testing.assert_allclose(measurement_weights(3 * residuals, 3 * sigma, where, (100, 100), 1e-3), c)
+    assert ((c >= MIN_WEIGHT) & (c <= MAX_WEIGHT)).all()
     # Residuals that are nothing but noise are averaged, residuals far beyond it followed.
-    pure = precision(rng.normal(0, 0.1, 400), np.full(400, 0.1), where, (100, 100), 1e-3)
+    pure = measurement_weights(rng.normal(0, 0.1, 400), np.full(400, 0.1), where, (100, 100), 1e-3)
     assert pure.max() < 1 < c.min()
-    assert np.isinf(precision(residuals[:4], sigma[:4], where[:4], (100, 100), 1e-3)).all()
+    assert np.isinf(measurement_weights(residuals[:4], sigma[:4], where[:4], (100, 100), 1e-3)).all()
 
 
 @pytest.mark.parametrize("noise", [-0.1, "little", np.inf, np.full((2, 2), 0.1)], ids=str)

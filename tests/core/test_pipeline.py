@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numba
@@ -16,18 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leadline
-from leadline.base.errors import NotConverged
+from leadline.base.errors import InputError, NotConverged
 from leadline.core.fit.estimator import FitStatus
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
-from leadline.core.pipeline import Completion, complete
+from leadline.core.pipeline import complete
+from leadline.core.results import Completion
 from leadline.core.solve.cg import SolveStatus
 from support.operators import bent_scene
 
 SHAPE = (50, 67)
 STORED = 3e-7  # float32 priors and results, a few roundings apart
 SOLVED = 3e-5  # two runs that stop at 1e-6 on different sides
-BYTES_A_PIXEL = 60  # beyond the inputs
-TIGHT = CompletionOptions(reconstruction=ReconstructionOptions(tolerance=1e-10))
+BYTES_PER_PIXEL = {"paper": 60, "best": 110}  # in addition to the inputs
+TIGHT = CompletionOptions.paper(reconstruction=ReconstructionOptions.paper(tolerance=1e-10))
 
 
 PRIOR, SPARSE, DEPTH = bent_scene(SHAPE)
@@ -87,25 +89,47 @@ def test_no_prior_leaves_the_measurements(dtype):
 
 
 def test_every_pixel_measured():
-    result = complete(PRIOR, DEPTH)
+    np.testing.assert_array_equal(complete(PRIOR, DEPTH).depth, DEPTH)
+    result = complete(PRIOR, DEPTH, options="paper")
     np.testing.assert_array_equal(result.depth, DEPTH)
     assert result.reconstruction.status is SolveStatus.NOTHING_TO_SOLVE
 
 
 def test_strict_raises_what_lenient_reports():
-    lenient = CompletionOptions(reconstruction=ReconstructionOptions(max_iterations=1))
+    lenient = CompletionOptions.paper(reconstruction=ReconstructionOptions.paper(max_iterations=1))
     assert complete(PRIOR, SPARSE, options=lenient).reconstruction.status is SolveStatus.ITERATION_LIMIT
-    with pytest.raises(NotConverged, match=r"iteration_limit: .*raise max_iterations"):
-        complete(PRIOR, SPARSE, options=CompletionOptions(reconstruction=lenient.reconstruction, strict=True))
+    with pytest.raises(NotConverged, match=r"solve is iteration_limit .*max_iterations"):
+        complete(PRIOR, SPARSE, options=CompletionOptions.paper(reconstruction=lenient.reconstruction, strict=True))
     with pytest.raises(NotConverged, match="no_measurements"):
-        complete(PRIOR, 0 * SPARSE, options=CompletionOptions(strict=True))
-    with pytest.raises(NotConverged, match="fit iteration_limit"):
-        complete(PRIOR, SPARSE, options=CompletionOptions(fit=FitOptions(max_iterations=1), strict=True))
-    complete(PRIOR, SPARSE, options=CompletionOptions(strict=True))
+        complete(PRIOR, 0 * SPARSE, options=CompletionOptions.paper(strict=True))
+    with pytest.raises(NotConverged, match=r"fit is iteration_limit .*`fit.max_iterations`"):
+        complete(PRIOR, SPARSE, options=CompletionOptions.paper(fit=FitOptions.paper(max_iterations=1), strict=True))
+    complete(PRIOR, SPARSE, options=CompletionOptions.paper(strict=True))
 
 
-def test_default_is_the_paper(plain):
-    np.testing.assert_array_equal(complete(PRIOR, SPARSE, options=CompletionOptions.paper()).depth, plain.depth)
+def test_the_default_is_best(plain):
+    for options in ("best", CompletionOptions.best(), CompletionOptions()):
+        np.testing.assert_array_equal(complete(PRIOR, SPARSE, options=options).depth, plain.depth)
+
+
+def test_presets_by_name():
+    paper = complete(PRIOR, SPARSE, options=CompletionOptions.paper())
+    np.testing.assert_array_equal(complete(PRIOR, SPARSE, options="paper").depth, paper.depth)
+
+
+@pytest.mark.parametrize("options", ["papers", None, FitOptions(), 3], ids=str)
+def test_other_options_are_one_clear_error(options):
+    with pytest.raises(InputError, match="`options` must be 'best', 'paper' or a CompletionOptions, got"):
+        complete(PRIOR, SPARSE, options=options)
+
+
+def test_a_changed_option_changes_the_default_preset():
+    assert CompletionOptions(outliers="single") == replace(CompletionOptions.best(), outliers="single")
+    assert CompletionOptions.paper(outliers="single") == replace(CompletionOptions.paper(), outliers="single")
+    assert FitOptions(loss="cauchy") == replace(CompletionOptions.best().fit, loss="cauchy")
+    with pytest.raises(InputError, match=r"`reconstruction.weight_data` needs `reconstruction.system='fixed'`"):
+        ReconstructionOptions(weight_data=1e-4)
+    assert ReconstructionOptions(system="fixed", weight_data=1e-4).weight_data == 1e-4
 
 
 @pytest.mark.parametrize("extreme", [1e-300, 1e-37, 1e30, 1e37, 1e300])
@@ -155,7 +179,7 @@ def test_number_of_threads_does_not_change_a_bit(dtype):
         for threads in (1, 2):
             numba.set_num_threads(threads)
             for solver in ("multigrid", "jacobi"):
-                options = CompletionOptions(reconstruction=ReconstructionOptions(solver=solver))
+                options = CompletionOptions.paper(reconstruction=ReconstructionOptions.paper(solver=solver))
                 results.append(complete(prior.astype(dtype), sparse.astype(dtype), options=options))
     finally:
         numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
@@ -197,8 +221,9 @@ def test_text_and_dictionary(plain):
 MEMORY = """
 import re
 import numpy as np
-from leadline.core.pipeline import complete, warm_up
-warm_up()
+from leadline.core.pipeline import complete
+from leadline.core.warm_up import warm_up
+warm_up(PRESET)
 y, x = np.indices((2048, 2048), dtype=np.float32, sparse=True)
 prior = 1 + x / 900 + y / 700
 sparse = np.zeros_like(prior)
@@ -207,19 +232,23 @@ prior[:100] = np.nan
 # Not ru_maxrss, which a process inherits from its parent.
 peak = lambda: 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 before = peak()
-result = complete(prior, sparse)
+result = complete(prior, sparse, options=PRESET)
 assert result.reconstruction.converged
 print((peak() - before) / prior.size)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the high-water mark from /proc")
-def test_memory_stays_bounded():
+@pytest.mark.parametrize("preset", ["paper", "best"])
+def test_memory_stays_bounded(preset):
     environment = os.environ | {"PYTHONPATH": str(Path(leadline.__file__).parents[1])}
     # In a process of its own first: compiling takes more memory than a completion and would hide it.
-    for program in ("from leadline.core.pipeline import warm_up; warm_up()", MEMORY):
+    for program in (
+        f"from leadline.core.warm_up import warm_up; warm_up('{preset}')",
+        f"PRESET = '{preset}'\n{MEMORY}",
+    ):
         run = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False
         )
         assert run.returncode == 0, run.stderr
-    assert 20 < float(run.stdout) <= BYTES_A_PIXEL
+    assert 20 < float(run.stdout) <= BYTES_PER_PIXEL[preset]

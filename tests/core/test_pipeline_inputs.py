@@ -133,11 +133,11 @@ def test_valid_mask_hides_prior_and_measurements():
     mask = np.ones(SHAPE, bool)
     mask[:, 40:] = False
     wild = np.where(mask, SPARSE, 1e4).astype(np.float32)
-    result = complete(PRIOR, wild, valid=mask)
+    result = complete(PRIOR, wild, valid=mask, options="paper")
     np.testing.assert_array_equal(np.isnan(result.depth), ~mask)
     assert result.fit.count == (HIT & mask).sum()
     assert (result.unpaired, result.invalid) == (0, (~mask).sum())
-    cropped = complete(PRIOR[:, :40], SPARSE[:, :40])
+    cropped = complete(PRIOR[:, :40], SPARSE[:, :40], options="paper")
     np.testing.assert_allclose(result.depth[:, :40], cropped.depth, rtol=SOLVED)
     # The same mask on the prior alone lets measurements through.
     through = complete(Prior(PRIOR, valid=mask), wild)

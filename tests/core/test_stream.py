@@ -11,10 +11,12 @@ import leadline
 from leadline.base.errors import InputError, NotConverged
 from leadline.core.fit.estimator import FitStatus, fit_response
 from leadline.core.fit.response import Response
+from leadline.core.inputs import check_inputs
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
-from leadline.core.pipeline import Completion, complete, gather
+from leadline.core.pipeline import complete, fit_pairs
 from leadline.core.prior import Prior
-from leadline.core.response_filter import _at, _Frame, _State, _through
+from leadline.core.response_filter import _Frame, _interpolate, _log_depth_at, _State
+from leadline.core.results import Completion
 from leadline.core.stream import Stream
 from support.operators import bent_scene
 
@@ -48,7 +50,7 @@ def flicker(maps: list[np.ndarray], sparse: np.ndarray) -> float:
 # --- what must not change ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [CompletionOptions(), CompletionOptions.best()], ids=["paper", "best"])
+@pytest.mark.parametrize("options", [CompletionOptions.paper(), CompletionOptions.best()], ids=["paper", "best"])
 @pytest.mark.parametrize("extra", [{}, {"noise": 0.01}, {"uncertainty": True}], ids=["plain", "noise", "uncertainty"])
 def test_one_frame_is_a_completion_bit_for_bit(options, extra):
     prior, sparse, _ = bent_scene(SHAPE)
@@ -57,10 +59,10 @@ def test_one_frame_is_a_completion_bit_for_bit(options, extra):
     for name in ("depth", "calibrated", "sigma"):
         np.testing.assert_array_equal(getattr(result, name), getattr(one, name))
     assert result.to_dict() == one.to_dict()
-    assert (result.reused, result.cut, result.gain) == (False, False, 1.0)
+    assert (result.system_reused, result.restarted, result.filter_weight) == (False, False, 1.0)
 
 
-@pytest.mark.parametrize("options", [CompletionOptions(), CompletionOptions.best()], ids=["paper", "best"])
+@pytest.mark.parametrize("options", [CompletionOptions.paper(), CompletionOptions.best()], ids=["paper", "best"])
 def test_without_the_filter_every_frame_is_a_completion(options):
     stream = Stream(options, filter=False)
     bound = 30 * options.reconstruction.tolerance  # of two runs that stop on different sides of it
@@ -68,18 +70,18 @@ def test_without_the_filter_every_frame_is_a_completion(options):
         prior, depth = scene(shift=0.01 * k)
         sparse = measured(depth)
         result = stream(prior, sparse)
-        assert result.reused == (k > 0 and options.reconstruction.system == "fixed")
+        assert result.system_reused == (k > 0 and options.reconstruction.system == "fixed")
         assert result.fit.status is FitStatus.CONVERGED
         np.testing.assert_allclose(result.depth, complete(prior, sparse, options=options).depth, rtol=bound)
 
 
 def test_unchanged_masks_save_the_set_up_and_iterations(monkeypatch):
-    from leadline.core.solve import system
+    from leadline.core.solve.system import System
 
     built = []
-    build = system.build
-    monkeypatch.setattr(system, "build", lambda *a: built.append(a) or build(*a))
-    stream, iterations = Stream(), []
+    build = System.build_hierarchy
+    monkeypatch.setattr(System, "build_hierarchy", lambda *a: built.append(a) or build(*a))
+    stream, iterations = Stream("paper"), []
     for k in range(4):
         prior, depth = scene(shift=1e-4 * k)
         iterations.append(stream(prior, measured(depth)).reconstruction.iterations)
@@ -90,7 +92,7 @@ def test_unchanged_masks_save_the_set_up_and_iterations(monkeypatch):
 @pytest.mark.parametrize("change", ["measurement gone", "measurement moved", "prior hole", "valid"])
 def test_a_changed_mask_is_seen(change):
     prior, depth = scene()
-    stream, sparse, valid = Stream(filter=False), measured(depth), None
+    stream, sparse, valid = Stream("paper", filter=False), measured(depth), None
     stream(prior, sparse)
     if change == "measurement gone":
         sparse[4, 4] = 0
@@ -102,13 +104,13 @@ def test_a_changed_mask_is_seen(change):
         valid = np.ones(SHAPE, bool)
         valid[10:20] = False
     result = stream(prior, sparse, valid=valid)
-    assert not result.reused
-    alone = complete(prior, sparse, valid=valid)
+    assert not result.system_reused
+    alone = complete(prior, sparse, valid=valid, options="paper")
     np.testing.assert_allclose(result.depth, alone.depth, rtol=SOLVED)
-    assert stream(prior, sparse, valid=valid).reused
+    assert stream(prior, sparse, valid=valid).system_reused
 
 
-@pytest.mark.parametrize("options", [CompletionOptions(), CompletionOptions.best()], ids=["paper", "best"])
+@pytest.mark.parametrize("options", [CompletionOptions.paper(), CompletionOptions.best()], ids=["paper", "best"])
 def test_later_frames_leave_a_result_alone(options):
     """What a stream writes over in every frame must not be what it has given away."""
     stream, results = Stream(options), []
@@ -128,7 +130,7 @@ def test_measurements_are_exact_in_every_frame(rng):
         prior, depth = scene(shift=0.002 * k)
         sparse = measured(depth, 16, 0.02, rng)
         result = stream(prior, sparse)
-        gains.append(result.gain)
+        gains.append(result.filter_weight)
         np.testing.assert_array_equal(result.depth[sparse > 0], sparse[sparse > 0])
         assert np.isfinite(result.depth).all()
     assert min(gains) < 1.0  # the filter was at work
@@ -142,7 +144,7 @@ def test_another_size_begins_anew():
     for shape in (SHAPE, (60, 50), SHAPE):
         prior, sparse, _ = bent_scene(shape)
         result = stream(prior, sparse)
-        assert not result.reused
+        assert not result.system_reused
         np.testing.assert_array_equal(result.depth, complete(prior, sparse).depth)
 
 
@@ -155,7 +157,7 @@ def test_reset_forgets_all_but_the_latency():
         stream(prior, sparse)
     stream.reset()
     result = stream(prior, sparse)
-    assert not result.reused
+    assert not result.system_reused
     np.testing.assert_array_equal(result.depth, complete(prior, sparse).depth)
     latency = stream.latency
     assert latency.count == 4
@@ -167,32 +169,32 @@ def test_a_cut_is_seen_and_the_new_scene_gets_its_own_fit(rng):
     stream = Stream()
     for _ in range(10):
         prior, depth = scene()
-        assert not stream(prior, measured(depth, 12, 0.02, rng)).cut
+        assert not stream(prior, measured(depth, 12, 0.02, rng)).restarted
     other, there, depth = bent_scene(SHAPE, seed=5)
     other = (1 / (0.2 + 1 / other[::-1] ** 2)).astype(np.float32)
     there = measured(3.0 * depth[::-1], 12, 0.02, rng)
     result = stream(other, there)
-    assert result.cut
-    assert result.gain == 1.0
-    assert "after a cut" in str(result)
+    assert result.restarted
+    assert result.filter_weight == 1.0
+    assert "restarted" in str(result)
     np.testing.assert_allclose(result.depth, complete(other, there).depth, rtol=SOLVED)
 
 
 def test_a_prediction_that_leaves_no_larger_residuals_is_no_cut_however_certain_the_fit_seems(rng):
     """At extreme exponents covariances come out too small by orders of magnitude."""
     prior, depth = scene()
-    pairs = gather(prior, measured(depth, 6, 0.1, rng), None, None, CompletionOptions()).pairs
-    fit = pairs.fit(FitOptions())
+    pairs = check_inputs(prior, measured(depth, 6, 0.1, rng)).pairs
+    fit = fit_pairs(pairs, FitOptions.paper())
     frame = _Frame.of(pairs, None)
-    fitted = _State.of(frame, fit, FitOptions())
+    fitted = _State.of(frame, fit, FitOptions.paper())
     assert fitted is not None
     certain = replace(fitted, covariance=1e-6 * fitted.covariance)
     for shift, near in ((0.02, True), (0.5, False)):
         other = replace(fit.response, scale=fit.response.scale * np.exp(shift))
         for response in (other, None):  # as given, and as found through its values
-            assert certain.is_near(fitted.log_depth + shift, response, frame, fit.rmse) == near
-    assert fitted.is_near(fitted.log_depth + 1e-3, None, frame, fit.rmse)
-    assert not certain.is_near(fitted.log_depth[::-1], None, frame, np.inf)  # of no response, which all rise
+            assert certain.is_plausible(fitted.log_depth + shift, response, frame, fit.rmse) == near
+    assert fitted.is_plausible(fitted.log_depth + 1e-3, None, frame, fit.rmse)
+    assert not certain.is_plausible(fitted.log_depth[::-1], None, frame, np.inf)  # of no response, which all rise
 
 
 def test_a_frame_without_measurements_does_not_stop_the_stream():
@@ -202,13 +204,13 @@ def test_a_frame_without_measurements_does_not_stop_the_stream():
     stream(prior, sparse)
     nothing = stream(prior, 0 * sparse)
     assert np.isnan(nothing.depth).all()
-    assert not nothing.reused
+    assert not nothing.system_reused
     np.testing.assert_allclose(stream(prior, sparse).depth, complete(prior, sparse).depth, rtol=SOLVED)
 
 
 def test_bad_input_gets_the_sentence_of_complete_and_does_no_harm():
     prior, sparse, _ = bent_scene(SHAPE)
-    stream = Stream()
+    stream = Stream("paper")
     stream(prior, sparse)
     for bad in ((prior, sparse[:-1], None), (prior, sparse > 0, None), (prior, sparse, np.ones(SHAPE))):
         with pytest.raises(InputError) as expected:
@@ -216,13 +218,13 @@ def test_bad_input_gets_the_sentence_of_complete_and_does_no_harm():
         with pytest.raises(InputError) as raised:
             stream(bad[0], bad[1], valid=bad[2])
         assert str(raised.value) == str(expected.value)
-    assert stream(prior, sparse).reused
+    assert stream(prior, sparse).system_reused
     assert stream.latency.count == 2
 
 
 def test_strict_raises():
     prior, sparse, _ = bent_scene(SHAPE)
-    options = CompletionOptions(reconstruction=ReconstructionOptions(max_iterations=1), strict=True)
+    options = CompletionOptions.paper(reconstruction=ReconstructionOptions.paper(max_iterations=1), strict=True)
     with pytest.raises(NotConverged, match="iteration_limit"):
         Stream(options)(prior, sparse)
 
@@ -242,7 +244,7 @@ def gauges(rng: np.random.Generator):
     }
 
 
-@pytest.mark.parametrize("options", [CompletionOptions(), CompletionOptions.best()], ids=["paper", "best"])
+@pytest.mark.parametrize("options", [CompletionOptions.paper(), CompletionOptions.best()], ids=["paper", "best"])
 @pytest.mark.parametrize("gauge", ["steady", "scale", "affine", "power"])
 def test_noise_flickers_less_whatever_the_gauge_of_the_prior(rng, gauge, options):
     prior, depth = scene()
@@ -258,7 +260,7 @@ def test_noise_flickers_less_whatever_the_gauge_of_the_prior(rng, gauge, options
         assert flicker(maps[1], sparse) < bound * flicker(maps[0], sparse)
         errors = [np.abs(np.log(np.array(each) / depth)).mean() for each in maps]
         assert errors[1] < errors[0]
-    assert np.mean([result.gain for result in together[10:]]) < 0.8
+    assert np.mean([result.filter_weight for result in together[10:]]) < 0.8
 
 
 def test_what_moves_on_is_followed(rng):
@@ -281,21 +283,23 @@ def test_the_same_frame_again_and_again_stays_the_same():
     for _ in range(50):
         last = stream(prior, sparse)
     np.testing.assert_allclose(last.depth, first.depth, rtol=SOLVED)
-    assert last.reused
+    assert last.system_reused
 
 
 def test_result_says_what_it_is():
     prior, sparse, _ = bent_scene(SHAPE)
-    stream = leadline.Stream()
+    stream = leadline.Stream("paper")
     for _ in range(2):
         result = stream(prior, sparse)
     assert isinstance(result, leadline.StreamResult)
-    assert "system kept" in str(result)
+    assert "system reused" in str(result)
     assert result.seconds > 0
     assert {field.name for field in fields(result)} > {field.name for field in fields(Completion)}
 
 
-RESPONSES = [Response.about(1.3, *theta, 2.0) for theta in ((-1.5, 0.7, 0.1), (0.0, 1.2, -0.1), (2.0, 0.4, 0.05))]
+RESPONSES = [
+    Response.from_centred(1.3, *theta, 2.0) for theta in ((-1.5, 0.7, 0.1), (0.0, 1.2, -0.1), (2.0, 0.4, 0.05))
+]
 
 
 @pytest.mark.parametrize("response", RESPONSES, ids=lambda response: f"exponent {response.exponent}")
@@ -303,13 +307,13 @@ def test_slopes_are_derivatives(response):
     h = np.array([0.9, 1.3, 1.9])
 
     def log_depth(exponent, log_gain, offset):
-        return np.log(Response.about(1.3, exponent, np.exp(log_gain), offset, 2.0)(h))
+        return np.log(Response.from_centred(1.3, exponent, np.exp(log_gain), offset, 2.0)(h))
 
     _, gain, offset = response.centred
     at = np.array([response.exponent, np.log(gain), offset])
     steps = 1e-5 * np.eye(3)
     expected = np.stack([(log_depth(*(at + step)) - log_depth(*(at - step))) / 2e-5 for step in steps], axis=1)
-    values, slopes = _at(response, h)
+    values, slopes = _log_depth_at(response, h)
     np.testing.assert_allclose(values, np.log(response(h)), rtol=1e-12)
     np.testing.assert_allclose(slopes, expected, rtol=1e-6, atol=1e-9)
 
@@ -318,9 +322,9 @@ def test_slopes_are_derivatives(response):
 def test_the_response_through_values_is_found_from_a_near_one(response):
     h = np.array([0.9, 1.3, 1.9])
     _, gain, offset = response.centred
-    near = Response.about(1.3, response.exponent + 0.1, 1.02 * gain, offset + 0.01, 2.0)
+    near = Response.from_centred(1.3, response.exponent + 0.1, 1.02 * gain, offset + 0.01, 2.0)
     state = _State(near, h, np.log(near(h)), np.eye(3))
-    found = _through(np.log(response(h)), state, (0.8, 2.0))
+    found = _interpolate(np.log(response(h)), state, (0.8, 2.0))
     np.testing.assert_allclose(found(h), response(h), rtol=1e-6)
 
 
@@ -329,16 +333,16 @@ def test_values_of_no_response_lead_to_one_that_maps_the_whole_prior():
     near = RESPONSES[0]
     state = _State(near, h, np.log(near(h)), np.eye(3))
     for values in ([1.0, 0.0, 2.0], [-1.0, -1.0, 9.0], [0.0, 0.0, 0.0]):  # responses rise
-        assert _through(np.array(values), state, ends).feasible(*ends)
+        assert _interpolate(np.array(values), state, ends).feasible(*ends)
 
 
 def test_a_warm_fit_ends_where_a_cold_one_does(rng):
     h = rng.uniform(1.0, 3.0, 3000)
     s = (0.2 + 0.1 / h) ** -1 * np.exp(0.05 * rng.standard_normal(h.size))
-    for options in (FitOptions(), CompletionOptions.best().fit):
+    for options in (FitOptions.paper(), CompletionOptions.best().fit):
         cold = fit_response(h, s, options=options)
         near = fit_response(7.0 * h[:2000], 3.0 * s[:2000], options=options).response  # other units, other pairs
-        warm = fit_response(h, s, options=options, near=near)
+        warm = fit_response(h, s, options=options, start=near)
         assert warm.status is FitStatus.CONVERGED
         assert len(warm.descents) < len(cold.descents)
         np.testing.assert_allclose(warm.response(h), cold.response(h), rtol=1e-4)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
-from PIL import Image
 
 from leadline.bench.observations import CASES, observe
 from leadline.core import pipeline, uncertainty
-from leadline.core.options import CompletionOptions
 from leadline.core.pipeline import complete
-from leadline.core.uncertainty import FEWEST, LARGEST, log_deviation
+from leadline.core.uncertainty import MAX_SIGMA, MIN_MEASUREMENTS, log_deviation
 from leadline.datasets.rendered import network_like_prior, render
-from leadline.datasets.scenes import SceneFolders
+from leadline.datasets.scene_folders import SceneFolders
 from leadline.priors.onnx import OnnxPrior
-from support.cli_frames import leadline, prepare
 from support.paths import SHARED
 
 # Shares of held-out pixels within one and two standard deviations, pooled over scenes and cases. Half of what the
@@ -56,7 +50,7 @@ def sparsification(error, key):
 
 
 def relief(depth):
-    return uncertainty._relief(uncertainty._logs(depth), np.arange(depth.size)).reshape(depth.shape)
+    return uncertainty._relief(uncertainty._log_with_border(depth), np.arange(depth.size)).reshape(depth.shape)
 
 
 def distances(where, shape):
@@ -66,7 +60,7 @@ def distances(where, shape):
     return np.sqrt(((i[..., None] - rows) ** 2 + (j[..., None] - columns) ** 2).min(axis=-1))
 
 
-def coverage(reference, prior, options=None):
+def coverage(reference, prior, options="paper"):
     """Shares within one and two sigma, and how well sigma and the distance sort the errors; mean over the cases."""
     found = []
     for case in CASES:
@@ -93,8 +87,7 @@ def test_and_so_they_do_on_real_photographs(preset):
     pytest.importorskip("onnxruntime", reason="the network runs in onnxruntime")
     folders, network = SceneFolders(SHARED / "data"), OnnxPrior(NETWORK, threads=1)
     scenes = [folders.load(name) for name in SCENES]
-    options = getattr(CompletionOptions, preset)()
-    found = [coverage(scene.reference, network(scene.image), options) for scene in scenes]
+    found = [coverage(scene.reference, network(scene.image), preset) for scene in scenes]
     one, two, ours, nearest = np.mean(found, axis=0)
     assert REAL_ONE[0] < one < REAL_ONE[1]
     assert REAL_TWO[0] < two < REAL_TWO[1]
@@ -183,7 +176,7 @@ def test_relief_leaves_out_what_is_invalid(shape):
     assert (relief(depth) == 0).all()
 
 
-@pytest.mark.parametrize("count", [0, 1, FEWEST - 1, FEWEST, 30])
+@pytest.mark.parametrize("count", [0, 1, MIN_MEASUREMENTS - 1, MIN_MEASUREMENTS, 30])
 def test_with_few_measurements_it_is_unknown_or_finite(count, rng):
     prior = 1 + rng.random((24, 30))
     prior[0, 0] = np.nan
@@ -191,10 +184,10 @@ def test_with_few_measurements_it_is_unknown_or_finite(count, rng):
     sparse.flat[1 + rng.choice(prior.size - 1, count, replace=False)] = 2 + rng.random(count)
     sigma = complete(prior, sparse, uncertainty=True).sigma
     known = np.isfinite(sigma)
-    assert known.sum() == (prior.size - 1 if count >= FEWEST else 0)
+    assert known.sum() == (prior.size - 1 if count >= MIN_MEASUREMENTS else 0)
     assert (sigma[known] >= 0).all()
     depth = complete(prior, sparse).depth
-    assert (sigma[known] <= LARGEST * depth[known] * 1.001).all()
+    assert (sigma[known] <= MAX_SIGMA * depth[known] * 1.001).all()
 
 
 @pytest.mark.parametrize("line", ["row", "column", "clump"])
@@ -213,33 +206,14 @@ def test_distance_is_that_of_the_nearest(rng, shape):
         np.testing.assert_allclose(uncertainty.distance_to(where, shape), distances(where, shape), rtol=1e-6)
 
 
-def test_the_command_line_writes_it_and_takes_noise(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    prepare()
-    line = "complete photo.jpg --sparse lidar.png --unit mm --prior prior.npy"
-    assert leadline(f"{line} -o out --sigma --reject --noise 0.02,0.01").exit_code == 0
-    sidecar = json.loads(Path("out/photo.json").read_text(encoding="utf-8"))
-    sigma = np.load(f"out/{sidecar['outputs']['sigma']}")
-    measured = np.asarray(Image.open("lidar.png")) / 1000
-    expected = np.hypot(0.02, 0.01 * measured)[measured > 0]
-    np.testing.assert_allclose(sigma[measured > 0], expected, rtol=0.02)  # times depth over measurement
-    assert sidecar["settings"]["noise"] == [0.02, 0.01]
-    assert sidecar["result"]["rejected"] == {"count": 0, "where": []}
-    assert leadline(f"{line} -o plain").exit_code == 0
-    assert not list(Path("plain").glob("*sigma*"))
-    wrong = leadline(f"{line} -o out --noise 1,2,3,4")
-    assert wrong.exit_code == 2
-    assert "--noise must be" in wrong.stderr
-
-
 def test_a_point_does_not_count_in_its_own_surrounding(rng):
     shape, spacing = (40, 50), 5.0
     where = np.sort(rng.choice(2000, 60, replace=False))
     values = rng.exponential(size=60)
-    whole = uncertainty._Surrounding(where, values, shape, spacing, 1.0).at_its_points()
+    whole = uncertainty._LocalMean(where, values, shape, spacing, 1.0).leave_one_out()
     for k in (0, 17, 59):
         rest = np.arange(60) != k
-        others = uncertainty._Surrounding(where[rest], values[rest], shape, spacing, 1.0).at(where[k : k + 1])
+        others = uncertainty._LocalMean(where[rest], values[rest], shape, spacing, 1.0).at(where[k : k + 1])
         assert whole[k] == pytest.approx(others[0])
 
 
@@ -254,7 +228,7 @@ def test_surroundings_are_means_weighted_by_a_gaussian(rng, kind):
     squares = (i - where // shape[1]) ** 2 + (j - where % shape[1]) ** 2
     weights = np.exp(-0.5 * squares / (uncertainty.BLOCK * spacing) ** 2)
     expected = (weights @ values + 1.0) / (weights.sum(axis=1) + 1.0)
-    found = uncertainty._Surrounding(where, values, shape, spacing, 1.0)
+    found = uncertainty._LocalMean(where, values, shape, spacing, 1.0)
     np.testing.assert_allclose(found.at(np.arange(expected.size)), expected, rtol=0.02)
 
 
@@ -263,18 +237,18 @@ def test_sigma_is_the_formula_of_the_docstring(rng):
     shape, spacing = (37, 53), 4.5
     depth, moved = (np.exp(rng.normal(0, 0.1, shape)) for _ in range(2))
     depth[3, 4] = moved[3, 4] = np.nan
-    logs, left = uncertainty._logs(depth), uncertainty._logs(moved)
+    logs, left = uncertainty._log_with_border(depth), uncertainty._log_with_border(moved)
     points = np.sort(rng.choice(depth.size, 60, replace=False))
     near, far = uncertainty.distance_to(points, shape), uncertainty.distance_to(points[::2], shape)
-    around = uncertainty._Surrounding(points, rng.exponential(size=60), shape, spacing, 1.0)
+    around = uncertainty._LocalMean(points, rng.exponential(size=60), shape, spacing, 1.0)
     coefficients = np.array([-2.0, 0.5, 0.8, 0.3])
     found = np.empty(shape, np.float32)
-    uncertainty._deviations(logs, left, near, far, around.logs, spacing, coefficients, found)
+    uncertainty._deviations(logs, left, near, far, around.log_nodes, spacing, coefficients, found)
     mean = around.at(np.arange(depth.size)).reshape(shape)
     features = uncertainty._features(near, mean, relief(depth), spacing)
     free = near > 0
     shift = (np.log(moved / depth) * near)[free] / far[free]
-    expected = np.minimum(np.hypot(np.exp(features @ coefficients)[free], shift), LARGEST)
+    expected = np.minimum(np.hypot(np.exp(features @ coefficients)[free], shift), MAX_SIGMA)
     np.testing.assert_allclose(found[free], expected, rtol=0.02)  # nodes hold logarithms of means
     assert np.isnan(found[3, 4])
 

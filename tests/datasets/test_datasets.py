@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from leadline.base.errors import FileError, InputError, LeadlineError
-from leadline.datasets import DATASETS, ORIGINS, Dataset, dataset
-from leadline.datasets.resampling import shrink_depth, shrink_image
+from leadline.datasets import DATASETS, Dataset, dataset
+from leadline.datasets.downsampling import downsample_depth, downsample_image
 from leadline.datasets.scene import Scene
-from leadline.geometry.cameras import Camera, RayCamera
-from leadline.geometry.grids import turn
-from leadline.geometry.lenses import turn_camera
+from leadline.geometry.cameras import Camera, CameraModel, RayCamera
+from leadline.geometry.grids import rotate90
 from support import trees
 
 FLOAT32 = 1e-6  # relative: stored as float32
@@ -53,7 +52,7 @@ def opened(kind: str, root: Path, **options: object) -> tuple[Dataset, dict[str,
 
 
 @pytest.mark.parametrize("kind", TREES)
-def test_a_loader_finds_what_the_tree_holds(kind: str, tmp_path: Path) -> None:
+def test_loader_returns_image_depth_and_camera_of_the_files(kind: str, tmp_path: Path) -> None:
     name, _, _, absolute, relative, cap = TREES[kind]
     data, frames = opened(kind, tmp_path)
     assert isinstance(data, Dataset)
@@ -113,7 +112,7 @@ def test_load_reads_exactly_its_files(kind: str, tmp_path: Path) -> None:
         ("scenes", "set_a/one/mask.png"),
     ],
 )
-def test_a_wrong_shape_is_refused(kind: str, wrong: str, tmp_path: Path) -> None:
+def test_wrong_shape_raises(kind: str, wrong: str, tmp_path: Path) -> None:
     data, _ = opened(kind, tmp_path)
     path = tmp_path / wrong
     if path.suffix == ".npy":
@@ -154,7 +153,7 @@ def test_wrong_sizes_of_raw_and_mat_files(tmp_path: Path) -> None:
 
 
 def test_cameras_are_those_of_the_files(tmp_path: Path) -> None:
-    def camera(kind: str, **options: object) -> Camera | RayCamera | None:
+    def camera(kind: str, **options: object) -> CameraModel | None:
         root = tmp_path / (kind + str(len(options)))
         root.mkdir()
         data, _ = opened(kind, root, **options)
@@ -191,7 +190,7 @@ def test_eth3d_has_the_rays_of_its_lens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("video", trees.ARKIT_VIDEOS)
-def test_arkit_is_turned_with_its_camera(video: str, tmp_path: Path) -> None:
+def test_arkit_image_and_camera_are_rotated_together(video: str, tmp_path: Path) -> None:
     """A point's pixel, followed through resize and turn by hand, is where the turned camera sees it."""
     trees.arkit(tmp_path, frames=1)
     flat = dataset("arkit", tmp_path, size=None, upright=False).load(f"{video}/{video}_8.000")
@@ -264,13 +263,13 @@ def test_arkit_intrinsics_elsewhere_and_missing(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 8), st.integers(0, 8), st.integers(0, 2**32 - 1))
-def test_shrunk_depth_is_of_its_footprint(height: int, width: int, more: int, wider: int, seed: int) -> None:
+def test_downsampled_depth_is_in_its_footprint(height: int, width: int, more: int, wider: int, seed: int) -> None:
     """Against a loop over all pixels: every value is one of the footprint's, and the nearest measured one."""
     generator = np.random.default_rng(seed)
     depth = np.where(generator.random((height + more, width + wider)) < 0.6, np.inf, 1.0)
     depth *= generator.uniform(1, 2, depth.shape).round(1)
-    result = shrink_depth(depth, (height, width), "nearest-valid")
-    plain = shrink_depth(depth, (height, width), "nearest")
+    result = downsample_depth(depth, (height, width), "nearest-valid")
+    plain = downsample_depth(depth, (height, width), "nearest")
     rows, columns = (np.arange(size) + 0.5 for size in depth.shape)
     for row, column in np.ndindex(height, width):
         scale_y, scale_x = depth.shape[0] / height, depth.shape[1] / width
@@ -290,14 +289,14 @@ def test_shrunk_depth_is_of_its_footprint(height: int, width: int, more: int, wi
             assert nearest <= away[strict & measured].min(initial=np.inf) + ROUNDING
 
 
-def test_shrunk_depth_prefers_the_surface_in_front() -> None:
+def test_downsampled_depth_prefers_the_nearer_surface() -> None:
     block = np.full((4, 4), np.nan)
     block[1, 1], block[2, 2], block[0, 0] = 5.0, 3.0, 1.0  # two equally near the middle, one nearer in depth only
-    assert shrink_depth(block, (1, 1), "nearest-valid") == 3.0
-    assert shrink_depth(block, (1, 1), "nearest") == 3.0  # pixel (2, 2): the middle lies between four
+    assert downsample_depth(block, (1, 1), "nearest-valid") == 3.0
+    assert downsample_depth(block, (1, 1), "nearest") == 3.0  # pixel (2, 2): the middle lies between four
 
 
-def test_eth3d_keeps_scan_points_when_it_shrinks(tmp_path: Path) -> None:
+def test_eth3d_downsampling_preserves_scan_points(tmp_path: Path) -> None:
     trees.eth3d(tmp_path)
     name = "courtyard/DSC_0286"
     kept = dataset("eth3d", tmp_path, size=(6, 4), with_camera=False).load(name).reference
@@ -306,31 +305,31 @@ def test_eth3d_keeps_scan_points_when_it_shrinks(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5))
-def test_shrunk_pictures_are_means(height: int, width: int, factor: int) -> None:
+def test_downsampled_images_are_means(height: int, width: int, factor: int) -> None:
     image = np.random.default_rng(factor).integers(0, 256, (height * factor, width * factor, 3), dtype=np.uint8)
     means = image.reshape(height, factor, width, factor, 3).mean(axis=(1, 3))
     exact = factor in (1, 2, 4)
-    assert np.abs(shrink_image(image, (height, width)) - means).max() <= (0.5 if exact else FIXED_POINT)
-    with pytest.raises(InputError, match="shrink only"):
-        shrink_image(image, (height * factor + 1, width))
+    assert np.abs(downsample_image(image, (height, width)) - means).max() <= (0.5 if exact else FIXED_POINT)
+    with pytest.raises(InputError, match="is larger than the image's"):
+        downsample_image(image, (height * factor + 1, width))
 
 
 @given(st.integers(0, 3), st.integers(1, 5), st.integers(1, 5))
-def test_turning_keeps_rays(turns: int, height: int, width: int) -> None:
+def test_rotation_preserves_rays(turns: int, height: int, width: int) -> None:
     """A ray's length and its pixel's value stay together, and four quarters are none."""
     camera = Camera(width, height, 3.0, 4.0, 0.25, 1.5)  # whole in binary, so that nothing is rounded
     values = np.random.default_rng(turns).uniform(1, 2, (height, width))
     lengths = np.linalg.norm(camera.points(values), axis=-1)
-    after = np.linalg.norm(turn_camera(camera, turns).points(turn(values, turns)), axis=-1)
-    assert_allclose(after, turn(lengths, turns))
-    assert turn_camera(turn_camera(camera, turns), -turns) == camera
+    after = np.linalg.norm(camera.rotated(turns).points(rotate90(values, turns)), axis=-1)
+    assert_allclose(after, rotate90(lengths, turns))
+    assert camera.rotated(turns).rotated(-turns) == camera
 
 
 # ---- options and caps
 
 
 @pytest.mark.parametrize("kind", ["diode", "ibims-raw", "ibims-mat", "arkit", "moge", "marigold", "scenes", "eth3d"])
-def test_the_cap_can_be_changed(kind: str, tmp_path: Path) -> None:
+def test_the_depth_limit_can_be_changed(kind: str, tmp_path: Path) -> None:
     data, _ = opened(kind, tmp_path, max_depth=3.0)
     other = dataset(TREES[kind][0], tmp_path, **{**TREES[kind][2], "max_depth": None})
     name = data.names()[0]
@@ -343,25 +342,25 @@ def test_the_cap_can_be_changed(kind: str, tmp_path: Path) -> None:
     ("name", "options", "message"),
     [
         ("ibims", {"max_depth": 0}, "`max_depth` must be a positive number or None, got 0"),
-        ("ibims", {"form": "tar"}, "`form` must be one of auto, raw, mat, got 'tar'"),
-        ("ibims", {"cap": 3}, "takes no option cap. It takes: form, max_depth"),
+        ("ibims", {"format": "tar"}, "`format` must be one of auto, raw, mat, got 'tar'"),
+        ("ibims", {"cap": 3}, "takes no option 'cap'; choose one of format, max_depth"),
         ("arkit", {"fold": "Test"}, "`fold` must be one of Validation, Training"),
         ("arkit", {"frames": 0}, "`frames` must be a positive"),
         ("arkit", {"size": [3]}, r"`size` must be \(width, height\)"),
         ("eth3d", {"size": [1.5, 2]}, r"`size` must be \(width, height\)"),
         ("eth3d", {"depth_rule": "mean"}, "`depth_rule` must be one of nearest, nearest-valid"),
         ("diode-indoor", {"intrinsics": (0, 1, 2, 3)}, "fx and fy must be positive"),
-        ("moge", {"metres": -1}, "`metres` must be a positive"),
-        ("diode", {}, "did you mean diode-indoor or diode-outdoor"),
+        ("moge", {"metres_per_unit": -1}, "`metres_per_unit` must be a positive"),
+        ("diode", {}, "did you mean 'diode-indoor' or 'diode-outdoor'"),
     ],
 )
-def test_wrong_options_are_refused(name: str, options: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_wrong_options_raise(name: str, options: dict[str, object], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         dataset(name, tmp_path, **options)
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_an_empty_or_absent_folder_is_refused(name: str, tmp_path: Path) -> None:
+def test_empty_or_missing_folder_raises(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="there is no such folder"):
         dataset(name, tmp_path / "nowhere")
     with pytest.raises(FileError, match=re.escape(str(tmp_path))):
@@ -369,5 +368,4 @@ def test_an_empty_or_absent_folder_is_refused(name: str, tmp_path: Path) -> None
 
 
 def test_every_data_set_says_where_it_comes_from() -> None:
-    assert ORIGINS.keys() == DATASETS.keys()
-    assert all(origin.needs and origin.source and origin.licence for origin in ORIGINS.values())
+    assert all(facts.needs and facts.source and facts.licence for facts in DATASETS.values())

@@ -9,8 +9,7 @@ import pytest
 
 from leadline.base.errors import InputError
 from leadline.bench.metrics import normals
-from leadline.datasets import rendered, room
-from leadline.datasets.rendered import network_like_prior, render
+from leadline.datasets.rendered import network_like_prior, render, renderer, room
 
 FLOAT32_METRES = 2e-6  # half a unit in the last place of a float32 depth below 8 m, carried through one rotation
 ORDER_SLACK = 1e-6  # float32 rounding of a prior around 0.3
@@ -24,10 +23,10 @@ def scene():
 def world_points(scene):
     """Reference points in world axes, (3, H, W), by the inverse of the camera's two rotations."""
     x, y, z = np.moveaxis(scene.camera.points(scene.reference.astype(np.float64)), -1, 0)
-    pitch, yaw = rendered._PITCH, rendered._YAW
+    pitch, yaw = renderer.CAMERA_PITCH, renderer.CAMERA_YAW
     up, ahead = -math.cos(pitch) * y + math.sin(pitch) * z, math.cos(pitch) * z + math.sin(pitch) * y
     world = np.stack((math.cos(yaw) * x + math.sin(yaw) * ahead, up, math.cos(yaw) * ahead - math.sin(yaw) * x))
-    return world + np.array(rendered._EYE)[:, None, None]
+    return world + np.array(renderer.CAMERA_POSITION)[:, None, None]
 
 
 def test_scene_is_complete_and_of_the_asked_size(scene):
@@ -76,7 +75,7 @@ def test_depth_of_a_pixel_does_not_depend_on_the_picture_around_it():
 def test_solids_are_hit_where_they_are(shape):
     solid = room.Solid(shape, (0.0, 0.0, 5.0), (1.0, 2.0, 1.0), "plain", (1, 1, 1))
     ways = np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1e-9, 0.0, -1.0]]).T
-    hits = solid.hit(np.zeros((3, 1)), ways, rendered._inverse(ways))
+    hits = solid.hit(np.zeros((3, 1)), ways, renderer._inverse(ways))
     assert hits[0] == pytest.approx(4.0)
     assert np.isinf(hits[1:]).all()  # above it, and behind the origin
 
@@ -96,8 +95,8 @@ def test_bounds_hold_every_part():
 
 
 @pytest.mark.parametrize("size", [(1, 48), (64, 0)])
-def test_too_small_a_picture_is_refused(size):
-    with pytest.raises(InputError, match="at least 2 pixels"):
+def test_too_small_an_image_raises(size):
+    with pytest.raises(InputError, match="must be at least 2, got"):
         render(*size)
 
 

@@ -18,7 +18,7 @@ from leadline.base.errors import FileError, InputError
 from leadline.bench.metrics import normals
 from leadline.datasets import dataset, tanks
 from leadline.datasets.tanks import EXCLUDED, SCENES, TanksAndTemples, read_alignment
-from leadline.geometry.cameras import Camera, RayCamera
+from leadline.geometry.cameras import CameraModel, RayCamera
 from leadline.geometry.lenses import ColmapCamera
 from leadline.geometry.projection import z_buffer
 from leadline.io.clouds.ply import write_ply
@@ -52,17 +52,17 @@ OFFSET = np.array([10.0, -4.0, 7.0])
 
 def wall_points(near: bool) -> np.ndarray:
     """The first pose's wall in its camera's frame, several points a pixel; with a grid of near points before it."""
-    fine = CAMERA.rays((WIDTH * 3, HEIGHT * 3))
+    fine = CAMERA.scaled(WIDTH * 3, HEIGHT * 3).rays()
     rays = fine.points(np.ones((fine.height, fine.width))).reshape(-1, 3)
     points = rays * (5 / (rays @ NORMAL))[:, None]
     if near:  # one point for every second pixel of a frame at half size, in a rectangle
-        half = CAMERA.rays((WIDTH // 2, HEIGHT // 2))
+        half = CAMERA.scaled(WIDTH // 2, HEIGHT // 2).rays()
         grid = half.points(np.full((half.height, half.width), 1.5))[6:17:2, 8:31:2].reshape(-1, 3)
         points = np.concatenate((points, grid))
     return points
 
 
-def plane_depth(camera: RayCamera | Camera) -> np.ndarray:
+def plane_depth(camera: CameraModel) -> np.ndarray:
     return 5 / (camera.points(np.ones((camera.height, camera.width))) @ NORMAL)
 
 
@@ -138,7 +138,7 @@ def test_wall_behind_the_grid_is_removed_from_frames(tmp_path):
     np.testing.assert_array_equal(removed[~inside], kept[~inside])
 
 
-def test_sizes_caps_and_full_resolution(tmp_path):
+def test_sizes_depth_limits_and_full_resolution(tmp_path):
     make_scene(tmp_path)
     full = TanksAndTemples(tmp_path, scale=1.0).load("Barn/000001")
     assert full.reference.shape == (HEIGHT, WIDTH) == full.image.shape[:2]
@@ -168,7 +168,7 @@ def test_excluded_scenes_are_read_only_when_named(tmp_path):
     assert not set(SCENES) & set(EXCLUDED)
     with pytest.raises(FileError, match="holds no frames of the scene Barn"):
         TanksAndTemples(tmp_path, scenes=["Barn"]).names()
-    with pytest.raises(InputError, match="did you mean Courthouse"):
+    with pytest.raises(InputError, match="did you mean 'Courthouse'"):
         TanksAndTemples(tmp_path, scenes=["Courtouse"])
     with pytest.raises(FileError, match="holds no images"):
         TanksAndTemples(tmp_path / "Truck").names()
@@ -183,7 +183,7 @@ def test_wrong_options_are_named(tmp_path, options):
         TanksAndTemples(tmp_path, **options)
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_errors_name_missing_files(tmp_path):
     folder = make_scene(tmp_path)
     for path, message in (
         (tmp_path / "Barn" / "Barn.ply", r"Barn\.ply: no such file"),
@@ -200,13 +200,13 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(FileError, match=r"has no pose of 000003\.jpg"):
         TanksAndTemples(tmp_path).load("Barn/000003")
     Image.new("RGB", (WIDTH, HEIGHT - 8)).save(folder / "images" / "000001.jpg")
-    with pytest.raises(FileError, match="no resized 80x46"):
+    with pytest.raises(FileError, match="aspect ratio of its calibration, 80x46"):
         TanksAndTemples(tmp_path).load("Barn/000001")
-    with pytest.raises(InputError, match="no scene 'Bran'; did you mean Barn"):
+    with pytest.raises(InputError, match="no scene 'Bran'; did you mean 'Barn'"):
         TanksAndTemples(tmp_path).load("Bran/000001")
 
 
-def test_smaller_pictures_of_the_same_crop_will_do(tmp_path):
+def test_smaller_images_of_the_same_crop_are_accepted(tmp_path):
     folder = make_scene(tmp_path)
     before = TanksAndTemples(tmp_path).load("Barn/000001")
     with Image.open(folder / "images" / "000001.jpg") as picture:
@@ -217,7 +217,7 @@ def test_smaller_pictures_of_the_same_crop_will_do(tmp_path):
     np.testing.assert_array_equal(after.reference, before.reference)
 
 
-def test_alignments_that_are_none(tmp_path):
+def test_matrices_that_are_not_similarities_raise(tmp_path):
     path = tmp_path / "t.txt"
     for matrix in (np.eye(3), np.diag([1.0, 2, 1, 1]), np.diag([-1.0, 1, 1, 1]), np.zeros((4, 4)), 1e200 * np.eye(4)):
         np.savetxt(path, matrix)
@@ -232,7 +232,7 @@ def test_alignments_that_are_none(tmp_path):
     np.testing.assert_allclose(moved, OFFSET, atol=1e-12)
 
 
-def test_projected_depth_is_kept_and_renewed(tmp_path, monkeypatch):
+def test_projected_depth_is_cached_and_renewed(tmp_path, monkeypatch):
     make_scene(tmp_path)
     data = TanksAndTemples(tmp_path, cache=tmp_path / "cache" / "deep")
     first = data.load("Barn/000001").reference
@@ -251,17 +251,17 @@ def test_projected_depth_is_kept_and_renewed(tmp_path, monkeypatch):
     assert len(calls) == 3
 
 
-def test_goes_to_other_processes(tmp_path):
+def test_source_can_be_pickled(tmp_path):
     make_scene(tmp_path)
     data = pickle.loads(pickle.dumps(TanksAndTemples(tmp_path, scenes=("Barn",))))
     assert np.isfinite(data.load("Barn/000001").reference).all()
 
 
-def test_registry_and_commands_know_it(tmp_path):
+def test_registry_and_commands_list_tanks(tmp_path):
     make_scene(tmp_path, "Courthouse", near=True)
     data = dataset("tanks", tmp_path, scenes=["Courthouse"], see_through_radius=0)
     assert data.names() == ["Courthouse/000001", "Courthouse/000002"]
-    arguments = ["tanks", str(tmp_path), "--set", "scenes=Courthouse", "--set", "see_through_radius=0"]
+    arguments = ["tanks", str(tmp_path), "--data-option", "scenes=Courthouse", "--data-option", "see_through_radius=0"]
     for command in (["geometry", *arguments, "-o", str(tmp_path / "out")], ["audit", *arguments, "--far", "1.05"]):
         done = CliRunner().invoke(group, ["datasets", *command], prog_name="leadline")
         assert done.exit_code == 0, done.output

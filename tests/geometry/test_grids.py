@@ -1,12 +1,14 @@
-"""Maps of another size on the image's grid."""
+"""Resizing and scattering of depth maps, zones of a zone sensor, masks by confidence."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.geometry.grids import resize_bilinear, scatter_nearest
+from leadline.base.errors import InputError
+from leadline.geometry.grids import mask_low_confidence, place_zones, resize_bilinear, scatter_nearest
 
 ROUNDING = 1e-12  # a few operations in float64 on values near 1
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
@@ -75,3 +77,27 @@ def test_resize_lets_unusable_values_take_no_part() -> None:
     resized = resize_bilinear(values, (1, 6), values > 0)
     np.testing.assert_array_equal(resized, np.array([[1, np.nan, np.nan, np.nan, np.nan, 3]], dtype=np.float32))
     assert resized.dtype == np.float32
+
+
+def test_low_confidence_is_not_measured():
+    depth = np.array([[1.0, 2.0], [3.0, np.nan]], np.float32)
+    kept = mask_low_confidence(depth, np.array([[2, 0], [1, 2]], np.uint8), 1)
+    np.testing.assert_array_equal(kept, np.array([[1, np.nan], [3, np.nan]], np.float32))
+    with pytest.raises(InputError, match="`confidence`"):
+        mask_low_confidence(depth, np.zeros((1, 2)), 1)
+
+
+def test_zones_lie_at_their_centres():
+    boxes = [[0, 0, 4, 4], [0, 4, 4, 9], [4, 0, 4, 4], [-9, 0, 1, 4], [4, 4, 8, 8], [4, 0, 8, 4]]
+    placed = place_zones([1, 2, 3, 4, 5, np.nan], boxes, (8, 9), valid=[1, 1, 1, 1, 0, 1])
+    found = {(int(i), int(j)): float(placed[i, j]) for i, j in np.argwhere(np.isfinite(placed))}
+    assert found == {(2, 2): 1.0, (2, 6): 2.0}
+    # A whole grid of zones is the low-resolution map moved by the half-pixel rule.
+    for k in (2, 3):
+        rows, columns = np.indices((3, 4)).reshape(2, -1) * k
+        zones = np.stack((rows, columns, rows + k, columns + k), axis=1)
+        placed = place_zones(np.arange(1, 13), zones, (3 * k, 4 * k))
+        np.testing.assert_array_equal(placed[k // 2 :: k, k // 2 :: k], np.arange(1, 13).reshape(3, 4))
+    for bad in ({"boxes": [[0, 0, 1]]}, {"boxes": [[0, 0, 1, 1]], "valid": [1, 1]}):
+        with pytest.raises(InputError, match=r"`boxes`|`valid`"):
+            place_zones([1.0], shape=(2, 2), **bad)

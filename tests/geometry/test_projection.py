@@ -1,4 +1,4 @@
-"""Projection: against pycolmap's own, see-through removal against its slow twin, limits, turns and ranges."""
+"""Projection: against pycolmap's own, see-through removal against its slow twin, range limits, rotated images."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 
 from leadline.base.errors import InputError
-from leadline.geometry.alignment import check_alignment
-from leadline.geometry.cameras import Camera
-from leadline.geometry.grids import turn
-from leadline.geometry.lenses import ColmapCamera, range_to_depth, turn_camera
-from leadline.geometry.poses import as_transform, moved
-from leadline.geometry.projection import default_radius, min_pool, project, see_through, surroundings, z_buffer
-from leadline.geometry.tof import confident, depth_cloud, place_zones
+from leadline.geometry.cameras import Camera, RayCamera
+from leadline.geometry.grids import rotate90
+from leadline.geometry.lenses import ColmapCamera
+from leadline.geometry.poses import as_transform, invert_transform, rigid_transform, transform_points
+from leadline.geometry.projection import (
+    default_see_through_radius,
+    min_pool,
+    project,
+    project_around_image,
+    see_through,
+    z_buffer,
+)
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
 
@@ -37,17 +43,14 @@ LENSES = {
 DEPTH_RTOL = 1e-6  # one rounding to float32
 
 
-def rotation(axis: tuple[float, float, float], angle: float) -> np.ndarray:
-    x, y, z = np.array(axis) / np.linalg.norm(axis)
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross
+POSE = rigid_transform(Rotation.from_rotvec(0.2 * np.array([1, 2, 3]) / np.sqrt(14)), (0.1, -0.2, 0.3))
 
 
-def z_buffer_by_loops(points, turned, moved, camera, size):
+def z_buffer_by_loops(points, transform, camera, size):
     model = pycolmap.Camera(model=camera.model, width=camera.width, height=camera.height, params=list(camera.params))
     depth = np.full((size[1], size[0]), np.nan, np.float32)
     for point in points:
-        seen = turned @ point + moved
+        seen = transform[:3, :3] @ point + transform[:3, 3]
         place = model.img_from_cam(seen) if seen[2] > 0 else None
         if place is not None:
             column, row = (int(np.floor(v)) for v in place * size / (camera.width, camera.height))
@@ -61,25 +64,23 @@ def z_buffer_by_loops(points, turned, moved, camera, size):
 def test_z_buffer_is_that_of_pycolmaps_projection(model, size):
     camera = ColmapCamera(model, WIDTH, HEIGHT, LENSES[model])
     rng = np.random.default_rng(5)
-    turned, moved = rotation((1, 2, 3), 0.2), np.array([0.1, -0.2, 0.3])
-    # Some beside the picture, none so far that the polynomials turn back; some behind the camera.
+    # Some beside the image, none so far that the polynomials fold back; some behind the camera.
     seen = rng.uniform((-1, -0.7, 1), (1, 0.7, 1), (3000, 3)) * rng.uniform(-1, 5, (3000, 1))
-    points = (seen - moved) @ turned
-    expected = z_buffer_by_loops(points, turned, moved, camera, size)
-    found = z_buffer(points, turned, moved, camera, camera.rays(size))
+    points = transform_points(seen, invert_transform(POSE))
+    expected = z_buffer_by_loops(points, POSE, camera, size)
+    found = z_buffer(points, POSE, camera.scaled(*size))
     assert 0.2 < np.isfinite(expected).mean() < 0.95
     np.testing.assert_allclose(found, expected, rtol=DEPTH_RTOL)
 
 
 def test_z_buffer_does_not_depend_on_threads_or_order():
     points = np.random.default_rng(6).uniform((-3, -2, 0.5), (3, 2, 5), (20_001, 3)).astype(np.float32)
-    rays = CAMERA.rays()
-    found = z_buffer(points, np.eye(3), np.zeros(3), CAMERA, rays)
-    np.testing.assert_array_equal(z_buffer(points[::-1].copy(), np.eye(3), np.zeros(3), CAMERA, rays), found)
+    found = z_buffer(points, np.eye(4), CAMERA)
+    np.testing.assert_array_equal(z_buffer(points[::-1].copy(), np.eye(4), CAMERA), found)
     threads = numba.get_num_threads()
     try:
         numba.set_num_threads(1)
-        np.testing.assert_array_equal(z_buffer(points, np.eye(3), np.zeros(3), CAMERA, rays), found)
+        np.testing.assert_array_equal(z_buffer(points, np.eye(4), CAMERA), found)
     finally:
         numba.set_num_threads(threads)
 
@@ -87,16 +88,21 @@ def test_z_buffer_does_not_depend_on_threads_or_order():
 def test_points_the_lens_folds_back_are_left_out():
     """u (1 - 0.2 u^2) is 0 at u = sqrt 5: a point 66 degrees off the axis would land in the middle."""
     camera = ColmapCamera("SIMPLE_RADIAL", WIDTH, HEIGHT, (60.0, 39.0, 24.0, -0.2))
-    depth = z_buffer(np.array([[np.sqrt(5.0), 0.0, 1.0]]), np.eye(3), np.zeros(3), camera, camera.rays())
+    depth = z_buffer(np.array([[np.sqrt(5.0), 0.0, 1.0]]), np.eye(4), camera)
     assert np.isnan(depth).all()
-    depth = z_buffer(np.array([[0.1, 0.0, 1.0], [np.nan, 0, 1]]), np.eye(3), np.zeros(3), camera, camera.rays())
+    depth = z_buffer(np.array([[0.1, 0.0, 1.0], [np.nan, 0, 1]]), np.eye(4), camera)
     assert np.isfinite(depth).sum() == 1
 
 
 def test_wrong_points_are_named():
     for camera in (CAMERA, ColmapCamera("OPENCV_FISHEYE", WIDTH, HEIGHT, LENSES["OPENCV_FISHEYE"])):
         with pytest.raises(InputError, match="`points`"):
-            z_buffer(np.ones((3, 1)), np.eye(3), np.zeros(3), camera)
+            z_buffer(np.ones((3, 1)), np.eye(4), camera)
+
+
+def test_cameras_that_cannot_project_are_refused():
+    with pytest.raises(InputError, match="`camera` is given by its rays alone"):
+        z_buffer(np.ones((1, 3)), np.eye(4), RayCamera(np.zeros((2, 2, 2))))
 
 
 def test_wall_behind_a_grid_of_points_is_removed():
@@ -163,35 +169,33 @@ def some_points(rng, count=4000):
 def test_a_pinhole_is_that_of_colmap_half_a_pixel_away(rng):
     points = some_points(rng)
     lens = ColmapCamera("PINHOLE", WIDTH, HEIGHT, (60.0, 61.0, 39.0, 24.0))
-    assert lens.plain() == PINHOLE
-    ours, theirs = (z_buffer(points, np.eye(3), np.zeros(3), camera) for camera in (PINHOLE, lens))
+    assert lens.pinhole() == PINHOLE
+    ours, theirs = (z_buffer(points, np.eye(4), camera) for camera in (PINHOLE, lens))
     np.testing.assert_array_equal(ours, theirs)
     # And a measured pixel's own point comes back to it.
-    again = z_buffer(PINHOLE.points(ours)[np.isfinite(ours)], np.eye(3), np.zeros(3), PINHOLE)
+    again = z_buffer(PINHOLE.points(ours)[np.isfinite(ours)], np.eye(4), PINHOLE)
     np.testing.assert_allclose(again, ours, rtol=DEPTH_RTOL)
 
 
 def test_limits_are_distances_from_the_camera(rng):
     points = some_points(rng)
-    transform = np.eye(4)
-    transform[:3, :3], transform[:3, 3] = rotation((1, 2, 3), 0.2), (0.1, -0.2, 0.3)
-    whole = project(points, transform, PINHOLE, see_through_radius=0)
-    cut = project(points, transform, PINHOLE, min_range=1.0, max_range=3.0, see_through_radius=0)
-    ranges = np.linalg.norm(moved(points, transform), axis=1)
+    whole = project(points, POSE, PINHOLE, see_through_radius=0)
+    cut = project(points, POSE, PINHOLE, min_range=1.0, max_range=3.0, see_through_radius=0)
+    ranges = np.linalg.norm(transform_points(points, POSE), axis=1)
     inside = (ranges >= 1) & (ranges <= 3)
-    assert cut.points == inside.sum() < whole.points == len(points)
-    np.testing.assert_array_equal(cut.depth, project(points[inside], transform, PINHOLE, see_through_radius=0).depth)
+    assert cut.in_range == inside.sum() < whole.in_range == len(points)
+    np.testing.assert_array_equal(cut.depth, project(points[inside], POSE, PINHOLE, see_through_radius=0).depth)
     with pytest.raises(InputError, match="`min_range`"):
-        project(points, transform, PINHOLE, min_range=3.0, max_range=3.0)
+        project(points, POSE, PINHOLE, min_range=3.0, max_range=3.0)
 
 
-def test_what_is_removed_is_told_apart():
+def test_removed_points_are_reported():
     depth = np.full((HEIGHT, WIDTH), np.nan)
     depth[::2, ::2] = 6.0
     depth[11:31:3, 20:50:3] = 2.0
     points = PINHOLE.points(depth)[np.isfinite(depth)]
     found = project(points, np.eye(4), PINHOLE)
-    assert found.radius == default_radius(depth) == 4  # 1.75 times a spacing of about 1.9
+    assert found.see_through_radius == default_see_through_radius(depth) == 4  # 1.75 times a spacing of about 1.9
     assert found.covered == np.isfinite(depth).sum()
     gone = np.isfinite(found.removed)
     assert gone.sum() > 50
@@ -206,8 +210,8 @@ def test_what_is_removed_is_told_apart():
 
 @pytest.mark.parametrize("camera", [PINHOLE, CAMERA, ColmapCamera("OPENCV_FISHEYE", 80, 46, LENSES["OPENCV_FISHEYE"])])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_points_inside_are_counted_each(camera, threads):
-    """Three in one pixel, one beside the picture, one behind the camera; and one that is too far."""
+def test_points_in_the_image_are_counted(camera, threads):
+    """Three in one pixel, one beside the image, one behind the camera; and one that is too far."""
     seen = np.array([[0.0, 0, 2], [0, 0, 3], [0, 0, 4], [0.5, 0, 2], [50, 0, 2], [0, 0, -2], [0.2, 0, 9]])
     before = numba.get_num_threads()
     numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
@@ -215,86 +219,33 @@ def test_points_inside_are_counted_each(camera, threads):
         found = project(seen, np.eye(4), camera, max_range=8.0, see_through_radius=0)
     finally:
         numba.set_num_threads(before)
-    assert (found.points, found.inside, found.covered) == (5, 4, 2)  # 50 m to the side is out of range, too
+    assert (found.in_range, found.in_image, found.covered) == (5, 4, 2)  # 50 m to the side is out of range, too
     assert found.out_of_range[np.isfinite(found.out_of_range)].tolist() == [9.0]
     assert np.isnan(project(seen, np.eye(4), camera).out_of_range).all()
 
 
-def test_what_lies_around_the_picture():
+def test_points_around_the_image():
     """Points on a wider grid, without those inside; a lens is not known out there."""
     wall = np.full((HEIGHT, WIDTH), 3.0)
     shifted = PINHOLE.points(wall).reshape(-1, 3) - (5 * 3.0 / 60.0, 0, 0)  # five columns to the left
-    around = surroundings(shifted, np.eye(4), PINHOLE, 8)
+    around = project_around_image(shifted, np.eye(4), PINHOLE, 8)
     assert around.shape == (HEIGHT + 16, WIDTH + 16)
     rows, columns = np.nonzero(np.isfinite(around))
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (8, HEIGHT + 7, 3, 7)
-    lens = surroundings(shifted, np.eye(4), CAMERA, 8)
+    lens = project_around_image(shifted, np.eye(4), CAMERA, 8)
     assert lens.shape == around.shape
     assert np.isnan(lens).all()
 
 
 @pytest.mark.parametrize("turns", [-1, 0, 1, 2])
-def test_turned_pictures(rng, turns):
-    """Turning the map is projecting into the turned camera, whose axes are turned likewise."""
+def test_rotated_images(rng, turns):
+    """Rotating the depth map equals projecting into the rotated camera."""
     points = some_points(rng)
-    straight = z_buffer(points, np.eye(3), np.zeros(3), PINHOLE)
+    straight = z_buffer(points, np.eye(4), PINHOLE)
     angle = -turns * np.pi / 2  # counter-clockwise as one sees it, with y pointing down
     turned = np.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]]).round()
-    found = z_buffer(points @ turned.T, np.eye(3), np.zeros(3), turn_camera(PINHOLE, turns))
-    np.testing.assert_array_equal(found, turn(straight, turns))
-
-
-@pytest.mark.parametrize("camera", [PINHOLE, CAMERA.rays()], ids=["pinhole", "lens"])
-def test_ranges_become_depth(rng, camera):
-    depth = rng.uniform(1, 9, (HEIGHT, WIDTH))
-    ranges = np.linalg.norm(camera.points(depth), axis=-1)
-    assert (ranges / depth).max() > 1.1
-    np.testing.assert_allclose(range_to_depth(ranges, camera), depth, rtol=DEPTH_RTOL)
-    np.testing.assert_allclose(depth_cloud(ranges, camera, ranges=True).points[:, 2], depth.ravel(), rtol=DEPTH_RTOL)
-    with pytest.raises(InputError, match="`ranges`"):
-        range_to_depth(ranges[1:], camera)
-
-
-@pytest.mark.parametrize("model", ["PINHOLE", "OPENCV", "THIN_PRISM_FISHEYE"])
-def test_another_cameras_depth_map_lands_on_its_own_grid(rng, model):
-    camera = ColmapCamera(model, WIDTH, HEIGHT, LENSES[model])
-    depth = np.where(rng.random((HEIGHT, WIDTH)) < 0.5, rng.uniform(1, 9, (HEIGHT, WIDTH)), np.nan)
-    cloud = depth_cloud(depth, camera)
-    back = project(cloud.points, np.eye(4), camera, see_through_radius=0).depth
-    np.testing.assert_allclose(back, depth, rtol=DEPTH_RTOL)
-    with pytest.raises(InputError, match="its camera's size"):
-        depth_cloud(depth[:-1], camera)
-
-
-@pytest.mark.parametrize("model", LENSES)
-def test_a_scaled_lens_sees_the_same(model):
-    camera = ColmapCamera(model, WIDTH, HEIGHT, LENSES[model])
-    half = camera.scaled(WIDTH // 2, HEIGHT // 2)
-    np.testing.assert_allclose(half.rays().rays, camera.rays((WIDTH // 2, HEIGHT // 2)).rays, atol=1e-6)
-
-
-def test_low_confidence_is_not_measured():
-    depth = np.array([[1.0, 2.0], [3.0, np.nan]], np.float32)
-    kept = confident(depth, np.array([[2, 0], [1, 2]], np.uint8), 1)
-    np.testing.assert_array_equal(kept, np.array([[1, np.nan], [3, np.nan]], np.float32))
-    with pytest.raises(InputError, match="`confidence`"):
-        confident(depth, np.zeros((1, 2)), 1)
-
-
-def test_zones_lie_at_their_centres():
-    boxes = [[0, 0, 4, 4], [0, 4, 4, 9], [4, 0, 4, 4], [-9, 0, 1, 4], [4, 4, 8, 8], [4, 0, 8, 4]]
-    placed = place_zones([1, 2, 3, 4, 5, np.nan], boxes, (8, 9), valid=[1, 1, 1, 1, 0, 1])
-    found = {(int(i), int(j)): float(placed[i, j]) for i, j in np.argwhere(np.isfinite(placed))}
-    assert found == {(2, 2): 1.0, (2, 6): 2.0}
-    # A whole grid of zones is the low-resolution map moved by the half-pixel rule.
-    for k in (2, 3):
-        rows, columns = np.indices((3, 4)).reshape(2, -1) * k
-        zones = np.stack((rows, columns, rows + k, columns + k), axis=1)
-        placed = place_zones(np.arange(1, 13), zones, (3 * k, 4 * k))
-        np.testing.assert_array_equal(placed[k // 2 :: k, k // 2 :: k], np.arange(1, 13).reshape(3, 4))
-    for bad in ({"boxes": [[0, 0, 1]]}, {"boxes": [[0, 0, 1, 1]], "valid": [1, 1]}):
-        with pytest.raises(InputError, match=r"`boxes`|`valid`"):
-            place_zones([1.0], shape=(2, 2), **bad)
+    found = z_buffer(points @ turned.T, np.eye(4), PINHOLE.rotated(turns))
+    np.testing.assert_array_equal(found, rotate90(straight, turns))
 
 
 def test_only_rigid_transforms_are_projected_with():
@@ -309,25 +260,3 @@ def test_only_rigid_transforms_are_projected_with():
         with pytest.raises(InputError, match=fault):
             project(np.ones((1, 3)), broken, PINHOLE)
     np.testing.assert_array_equal(as_transform(np.eye(4)[:3]), np.eye(4))
-
-
-def test_alignment_is_not_judged_without_edges(rng):
-    stepped = np.where(np.arange(200) < 90, 2.0, 6.0) * np.ones((120, 1))
-    picture = np.repeat((stepped * 30).astype(np.uint8)[..., None], 3, axis=2)
-    assert check_alignment(stepped, picture).better == 0
-    few, flat = np.full((120, 200), np.nan), np.full_like(picture, 90)
-    few[::40, ::40] = 2.0
-    for depth, image, reason in (
-        (few, picture, "only 0 pairs"),
-        (np.full((120, 200), 3.0), picture, "only 0 pairs"),
-        (np.full((120, 200), np.nan), picture, "only 0 pairs"),
-        (stepped, flat, "no contrast"),
-    ):
-        checked = check_alignment(depth, image)
-        assert not checked.known
-        assert checked.aligned
-        assert reason in str(checked)
-    noise = rng.integers(0, 256, picture.shape, dtype=np.uint8)
-    assert check_alignment(stepped, noise).score < 0.1
-    with pytest.raises(InputError, match="`image`"):
-        check_alignment(stepped, picture[1:])

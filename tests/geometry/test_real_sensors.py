@@ -14,12 +14,11 @@ from click.testing import CliRunner
 from PIL import Image
 
 from leadline.apps.cli import group
-from leadline.geometry.alignment import MISALIGNED, check_alignment
 from leadline.geometry.cameras import Camera
-from leadline.geometry.grids import scatter_nearest
-from leadline.geometry.motion import azimuth_time, compensate
+from leadline.geometry.grids import place_zones, scatter_nearest
+from leadline.geometry.motion import compensate_motion, time_from_azimuth
 from leadline.geometry.projection import project
-from leadline.geometry.tof import place_zones
+from leadline.geometry.registration import MISALIGNED, check_registration
 from leadline.io.cameras import read_kitti
 from leadline.io.clouds.files import read_cloud
 from leadline.io.depth.files import read_depth
@@ -69,9 +68,9 @@ def kitti(moving, removing):
     points, camera, transform = sweep(KITTI)
     if moving:
         motion = about(KITTI)["lidar"]["motion"]
-        time = azimuth_time(points, motion["period_s"])
+        time = time_from_azimuth(points, motion["period_s"])
         velocity, turn_rate = (motion["forward_m_s"], 0.0, 0.0), (0.0, 0.0, motion["yaw_rate_rad_s"])
-        points = compensate(points, time, velocity=velocity, turn_rate=turn_rate)
+        points = compensate_motion(points, time, velocity=velocity, turn_rate=turn_rate)
     return project(points, transform, camera, see_through_radius=None if removing else 0)
 
 
@@ -155,7 +154,7 @@ def test_one_command_from_the_sweep_to_dense_depth(tmp_path, calibration):
     if not NETWORK.is_file():
         pytest.skip(f"needs {NETWORK}, which is not there")
     folder, where = DATA / KITTI, DATA / KITTI
-    if calibration == "object":  # the same numbers in the form of the benchmarks
+    if calibration == "object":  # the same numbers in the benchmarks' format
         raw = dict(line.split(":", 1) for line in (folder / "calib_cam_to_cam.txt").read_text().splitlines())
         lidar = dict(line.split(":", 1) for line in (folder / "calib_velo_to_cam.txt").read_text().splitlines())
         turn, shift = (np.array(lidar[name].split(), float) for name in "RT")
@@ -176,7 +175,7 @@ def test_one_command_from_the_sweep_to_dense_depth(tmp_path, calibration):
 def test_registered_depth_lines_up(name):
     entry = about(name)
     depth = read(name, (entry["sparse"] or [entry["reference"]])[0])
-    checked = check_alignment(depth, picture(name))
+    checked = check_registration(depth, picture(name))
     assert checked.aligned
     assert checked.better < 0.2
 
@@ -185,7 +184,7 @@ def test_registered_depth_lines_up(name):
 def test_a_wrong_calibration_is_found(name):
     """Points lie 30 to 80 pixels above and to the right of what they belong to; the best placement is lower."""
     points, camera, transform = sweep(name)
-    checked = check_alignment(project(points, transform, camera).depth, picture(name))
+    checked = check_registration(project(points, transform, camera).depth, picture(name))
     assert not checked.aligned
     assert checked.better > 1.2 * MISALIGNED
     assert checked.shift[1] > 20
@@ -203,8 +202,8 @@ def test_a_turned_camera_is_found(degrees):
     pitch = np.array(
         [[1, 0, 0, 0], [0, np.cos(angle), -np.sin(angle), 0], [0, np.sin(angle), np.cos(angle), 0], [0, 0, 0, 1]]
     )
-    right = check_alignment(kitti(False, True).depth, picture(KITTI))
-    wrong = check_alignment(project(points, pitch @ yaw @ transform, camera).depth, picture(KITTI))
+    right = check_registration(kitti(False, True).depth, picture(KITTI))
+    wrong = check_registration(project(points, pitch @ yaw @ transform, camera).depth, picture(KITTI))
     assert right.better < 0.05 < 0.2 < wrong.better
 
 

@@ -16,9 +16,9 @@ from PIL import Image
 from leadline.apps.cli import LazyGroup
 from leadline.base.errors import FileError, InputError
 from leadline.datasets.rendered import network_like_prior, render
-from leadline.geometry.poses import inverse, rotation_of
+from leadline.geometry.poses import invert_transform, rotation_from_quaternion
 from leadline.io.ros import messages as ros_messages
-from leadline.io.ros.bags import Bag, nearest
+from leadline.io.ros.bags import Bag, match_stamps
 
 pytest.importorskip("rosbags", reason="needs the extra 'ros'")
 from support.ros_recorder import Recorder, depth_of, read
@@ -46,13 +46,13 @@ CHAIN = {
 
 def pose(turn: tuple[float, ...], shift: tuple[float, ...]) -> np.ndarray:
     matrix = np.eye(4)
-    matrix[:3, :3], matrix[:3, 3] = rotation_of(turn), shift
+    matrix[:3, :3], matrix[:3, 3] = rotation_from_quaternion(turn).as_matrix(), shift
     return matrix
 
 
 def lidar_to_camera() -> np.ndarray:
     lidar, mount, optical = (pose(*CHAIN[name][1:]) for name in ("lidar", "mount", "optical"))
-    return inverse(mount @ optical) @ lidar
+    return invert_transform(mount @ optical) @ lidar
 
 
 def measured_pixels() -> np.ndarray:
@@ -110,28 +110,31 @@ def test_points_become_dense_depth(tmp_path: Path, kind: str, out: str) -> None:
     """Content, topics, stamps and frames, from each kind of bag to each."""
     record(tmp_path / kind)
     result = run(tmp_path, "--points", "/lidar/points", "--cloud", "--no-see-through", bag=kind, out=out)
-    assert "note: 1 of 3 pictures have no /lidar/points within 0.05 s, left out." in result.output
+    assert (
+        "note: 1 of 3 images have no /lidar/points within 0.05 s and are left out; --max-gap changes the limit."
+        in result.output
+    )
     assert "2 done, 0 skipped, 0 failed" in result.output
     assert not list(tmp_path.glob(".*"))  # no leftovers
     found = read(tmp_path / out)
     assert sorted(found) == ["/leadline/depth/camera_info", "/leadline/depth/image", "/leadline/depth/points"]
     for number, (time, message) in enumerate(found["/leadline/depth/image"], start=1):
         stamp = BEGIN + number * STEP
-        assert (ros_messages.nanoseconds(message.header), time) == (stamp, stamp + 1000)
+        assert (ros_messages.stamp_ns(message.header), time) == (stamp, stamp + 1000)
         assert message.header.frame_id == "optical"
         depth = depth_of(message)
         assert np.mean(np.abs(depth / SCENE.reference - 1)) < ACCURACY
         sparse = measured_pixels()
         assert np.median(np.abs(depth / SCENE.reference - 1)[sparse]) < ROUNDING
         cloud = found["/leadline/depth/points"][number - 1][1]
-        points = ros_messages.cloud(cloud).points
+        points = ros_messages.decode_cloud(cloud).points
         np.testing.assert_allclose(points, SCENE.camera.points(depth).reshape(-1, 3), rtol=1e-5, atol=1e-5)
         rgb = cloud.data.reshape(-1, 16)[:, 12:15]  # little-endian: blue, green, red
         assert np.array_equal(rgb[:, ::-1].reshape(HEIGHT, WIDTH, 3), SCENE.image)
     info = found["/leadline/depth/camera_info"][0][1]
-    assert ros_messages.camera(info) == SCENE.camera
+    assert ros_messages.decode_camera(info) == SCENE.camera
     record_ = json.loads((tmp_path / f"{out}.json").read_text())
-    assert (record_["pictures"], record_["matched"], record_["done"]) == (3, 2, 2)
+    assert (record_["images"], record_["matched"], record_["done"]) == (3, 2, 2)
 
 
 @pytest.mark.parametrize("topic", ["/camera/depth", "/camera/depth_mm"])
@@ -171,7 +174,7 @@ def test_depth_of_another_camera(tmp_path: Path) -> None:
     recorder.image("/camera/image", BEGIN, SCENE.image, "rgb8")
     recorder.image("/depth/image", BEGIN, small, "32FC1")
     recorder.close()
-    assert "take the registered topic" in run(tmp_path, "--depth", "/depth/image", code=1).output
+    assert "use the registered topic" in run(tmp_path, "--depth", "/depth/image", code=1).output
     assert not (tmp_path / "depth.mcap").exists()
     run(tmp_path, "--depth", "/depth/image", "--depth-camera-info", "/depth/camera_info")
     depth = depth_of(read(tmp_path / "depth.mcap")["/leadline/depth/image"][0][1])
@@ -189,24 +192,27 @@ def test_one_bad_message_does_not_end_the_run(tmp_path: Path) -> None:
     recorder.close()
     result = run(tmp_path, "--depth", "/camera/depth", code=1)
     assert "2 done, 0 skipped, 1 failed" in result.output
-    assert "error: 1700000000.100000000: the picture's encoding is 'bayer_rggb8'" in result.output
+    assert "error: 1700000000.100000000: the encoding of the image is 'bayer_rggb8'" in result.output
     assert len(read(tmp_path / "depth.mcap")["/leadline/depth/image"]) == 2
 
 
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        (["--points", "/lidar/point"], "has no such topic; did you mean /lidar/points?"),
+        (["--points", "/lidar/point"], "has no such topic; did you mean '/lidar/points'?"),
         (["--points", "/nothing"], "its topics of type PointCloud2 are /lidar/points."),
         (["--points", "/camera/image"], "is a sensor_msgs/msg/Image, expected PointCloud2"),
-        (["--points", "/lidar/points", "--max-gap", "0.001"], "none of 3 pictures has a message of /lidar/points"),
-        (["--points", "/lidar/points", "--depth", "/camera/depth"], "give one of --points TOPIC and --depth TOPIC"),
-        ([], "give one of --points TOPIC and --depth TOPIC"),
-        (["--points", "/lidar/points", "--time-tolerance", "0.001"], "within --max-gap 0.001 s"),
+        (["--points", "/lidar/points", "--max-gap", "0.001"], "none of 3 images has a message of /lidar/points"),
+        (
+            ["--points", "/lidar/points", "--depth", "/camera/depth"],
+            "give the topic of the measurements: one of --points and --depth",
+        ),
+        ([], "give the topic of the measurements: one of --points and --depth"),
+        (["--points", "/lidar/points", "--max-gap", "0.001"], "within --max-gap 0.001 s"),
         (["--depth", "/camera/depth", "--extrinsics", "T.json"], "--extrinsics is for points"),
         (["--depth", "/camera/depth", "--tf"], "--tf is for points"),
-        (["--points", "/lidar/points", "--tf", "--extrinsics", "T.json"], "take the place of tf"),
-        (["--points", "/lidar/points", "--extrinsics", "T.json"], "T.json: cannot be read"),
+        (["--points", "/lidar/points", "--tf", "--extrinsics", "T.json"], "--extrinsics and --tf exclude each other"),
+        (["--points", "/lidar/points", "--extrinsics", "T.json"], "T.json: no such file"),
         (["--points", "/lidar/points", "--camera-info", "/info"], "its topics of type CameraInfo are"),
         (["--points", "/lidar/points", "--image", "/picture"], "its topics of type Image or CompressedImage are"),
         (["--points", "/lidar/points", "--topic", "depth"], "--topic depth: must begin with /"),
@@ -257,7 +263,7 @@ def test_a_folder_that_is_no_bag_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "dear.jpg").touch()
     extra = ("--points", "/lidar/points", "--overwrite")
-    assert "is a folder and no bag" in run(tmp_path, *extra, out="photos", code=2).output
+    assert "is a folder and not a bag" in run(tmp_path, *extra, out="photos", code=2).output
     assert (tmp_path / "photos" / "dear.jpg").exists()
 
 
@@ -278,7 +284,7 @@ def test_frames_that_tf_does_not_connect(tmp_path: Path) -> None:
     with Bag(tmp_path / "drive.mcap") as bag:
         transforms = bag.transforms()
     np.testing.assert_allclose(transforms.between("lidar", "optical", BEGIN), lidar_to_camera(), atol=1e-12)
-    with pytest.raises(InputError, match="known are base, lidar, mount, optical"):
+    with pytest.raises(InputError, match="known frames: base, lidar, mount, optical"):
         transforms.between("lidar", "moon", BEGIN)
     with pytest.raises(FileError, match="no such bag"):
         Bag(tmp_path / "nowhere.bag")
@@ -289,7 +295,7 @@ def test_frames_that_tf_does_not_connect(tmp_path: Path) -> None:
     [([0, 10, 20], [], [-1, -1, -1]), ([5, 17], [16], [-1, 0]), ([9, 14], [30, 10, 20], [1, 1]), ([], [3], [])],
 )
 def test_nearest_times(times: list[int], others: list[int], expected: list[int]) -> None:
-    assert nearest(np.array(times, np.int64), np.array(others, np.int64), 5).tolist() == expected
+    assert match_stamps(np.array(times, np.int64), np.array(others, np.int64), 5).tolist() == expected
 
 
 def test_examples_in_the_help_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,10 +318,10 @@ def test_examples_in_the_help_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_stopped_by_the_keyboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was finished is a whole bag."""
-    from leadline.apps.bag import Work
+    from leadline.batch.bag import BagJob
 
     record(tmp_path / "drive.mcap")
-    complete, calls = Work._run, []
+    complete, calls = BagJob._complete, []
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(arguments)
@@ -323,7 +329,7 @@ def test_stopped_by_the_keyboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             raise KeyboardInterrupt
         return complete(*arguments)
 
-    monkeypatch.setattr(Work, "_run", interrupted)
+    monkeypatch.setattr(BagJob, "_complete", interrupted)
     result = run(tmp_path, "--points", "/lidar/points", code=130)
-    assert "depth.mcap holds the 1 pictures that were finished" in result.output
+    assert "depth.mcap holds the 1 images that were finished" in result.output
     assert len(read(tmp_path / "depth.mcap")["/leadline/depth/image"]) == 1

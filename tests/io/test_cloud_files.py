@@ -1,4 +1,4 @@
-"""Clouds of every form: the same points come back from each; what is damaged is refused with its path."""
+"""Clouds of every format: each gives the same points; damaged files are refused with their path."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def lzf(data: bytes) -> bytes:
     return bytes(out)
 
 
-def pcd(form: str) -> bytes:
+def pcd(encoding: str) -> bytes:
     """With a padding field, an array field, and columns in another order than usual."""
     fields = [("intensity", "<f4"), ("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("_", "u1", 4), ("rings", "<u2", 2)]
     table = np.zeros(9, [*fields, ("timestamp", "<f8")])
@@ -69,12 +69,12 @@ def pcd(form: str) -> bytes:
         table[axis] = POINTS[:, column]
     head = (
         "# .PCD v0.7\nVERSION 0.7\nFIELDS intensity x y z _ rings timestamp\nSIZE 4 4 4 4 1 2 8\nTYPE F F F F U U F\n"
-        f"COUNT 1 1 1 1 4 2 1\nWIDTH 9\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS 9\nDATA {form}\n"
+        f"COUNT 1 1 1 1 4 2 1\nWIDTH 9\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS 9\nDATA {encoding}\n"
     )
-    if form == "ascii":
+    if encoding == "ascii":
         rows = [" ".join(repr(v) for name in table.dtype.names for v in np.ravel(row[name]).tolist()) for row in table]
         return (head + "\n".join(rows) + "\n").encode()
-    if form == "binary":
+    if encoding == "binary":
         return head.encode() + table.tobytes()
     columns = b"".join(table[name].tobytes() for name in table.dtype.names)
     packed = lzf(columns)
@@ -84,9 +84,9 @@ def pcd(form: str) -> bytes:
 PCD = ("ascii", "binary", "binary_compressed")
 
 
-@pytest.mark.parametrize("form", PCD)
-def test_pcd(tmp_path, form):
-    (tmp_path / "a.pcd").write_bytes(pcd(form))
+@pytest.mark.parametrize("encoding", PCD)
+def test_pcd(tmp_path, encoding):
+    (tmp_path / "a.pcd").write_bytes(pcd(encoding))
     cloud = read_cloud(tmp_path / "a.pcd")
     np.testing.assert_array_equal(cloud.points, POINTS)
     assert cloud.points.dtype == np.float32
@@ -118,20 +118,20 @@ def test_lzf_refuses_what_reaches_beyond_its_ends(packed):
     assert (guarded[10:] == 7).all()
 
 
-@pytest.mark.parametrize("form", PCD)
-def test_every_truncated_pcd_is_refused(tmp_path, form):
-    data = pcd(form)
+@pytest.mark.parametrize("encoding", PCD)
+def test_every_truncated_pcd_is_refused(tmp_path, encoding):
+    data = pcd(encoding)
     # Of text only the last number can be cut short unnoticed.
-    for length in range(0, len(data) - (20 if form == "ascii" else 0), 3):
+    for length in range(0, len(data) - (20 if encoding == "ascii" else 0), 3):
         (tmp_path / "a.pcd").write_bytes(data[:length])
         with pytest.raises(FileError, match=r"a\.pcd"):
             read_cloud(tmp_path / "a.pcd")
 
 
 @settings(max_examples=60)
-@given(form=st.sampled_from(PCD), place=st.integers(0, 10**6), junk=st.binary(min_size=1, max_size=4))
-def test_junk_is_read_or_refused(tmp_path_factory, form, place, junk):
-    data = pcd(form)
+@given(encoding=st.sampled_from(PCD), place=st.integers(0, 10**6), junk=st.binary(min_size=1, max_size=4))
+def test_junk_is_read_or_refused(tmp_path_factory, encoding, place, junk):
+    data = pcd(encoding)
     place %= len(data)
     path = tmp_path_factory.getbasetemp() / "junk.pcd"
     path.write_bytes(data[:place] + junk + data[place + len(junk) :])
@@ -144,7 +144,7 @@ def test_junk_is_read_or_refused(tmp_path_factory, form, place, junk):
     [
         ((b"DATA ascii", b"DATA zip"), "expected ascii, binary"),
         ((b" x y ", b" x x "), "x, y and z, each once"),
-        ((b"POINTS 9", b"POINTS 99999"), "announces 99999"),
+        ((b"POINTS 9", b"POINTS 99999"), "declares 99999"),
         ((b"SIZE 4 4 4", b"SIZE 4 4 3"), "header must have"),
         ((b"COUNT 1 1 1 1 4", b"COUNT 1 1 1 1 0"), "impossible COUNT"),
         ((b"TYPE F F F F U U F", b"TYPE F F F F U U"), "header must have"),
@@ -228,18 +228,18 @@ def test_unusable_clouds_are_explained(tmp_path):
     for name, message in {
         "flat.npy": r"\(N, 3\) or wider",
         "objects.npy": "expected plain numbers",
-        "nothing.npy": "no point that is finite",
-        "two.npz": "but a, b. Choose one",
-        "cut.bin": "no rows of 4 float32",
+        "nothing.npy": "no finite point",
+        "two.npz": "but 'a', 'b'. Choose one",
+        "cut.bin": "not rows of 4 float32",
         "empty.ply": "is empty",
-        "text.npz": "cannot be read as a cloud",
+        "text.npz": "cannot be read as a point cloud",
         "huge.npy": "more than the",
-        "gone.pcd": "cannot be read",
+        "gone.pcd": "no such file",
     }.items():
         with pytest.raises(FileError, match=f"{name}: .*{message}"):
             read_cloud(tmp_path / name)
     np.testing.assert_array_equal(read_cloud(tmp_path / "two.npz", key="b").points, POINTS)
-    with pytest.raises(InputError, match=r"names no form of clouds. Known: \.ply"):
+    with pytest.raises(InputError, match=r"is not one of a cloud format. Known: \.ply"):
         read_cloud(tmp_path / "a.xyz")
     with pytest.raises(InputError, match="`key` is for npz"):
         read_cloud(tmp_path / "flat.npy", key="a")
@@ -304,8 +304,8 @@ def test_points_that_a_colmap_image_sees(tmp_path, binary):
 
 
 MALFORMED = {
-    "short.bin": (b"1234567", "no rows of 4 float32"),
-    "nan.bin": (np.full(8, np.nan, "<f4").tobytes(), "no point that is finite"),
+    "short.bin": (b"1234567", "not rows of 4 float32"),
+    "nan.bin": (np.full(8, np.nan, "<f4").tobytes(), "no finite point"),
     "nothing.ply": (b"", "is empty (0 bytes)"),
     "text.ply": (b"hello", "text.ply"),
     "cut.ply": (b"ply\nformat binary_little_endian 1.0\nelement vertex 9\nproperty float x\nproperty float y\n"
@@ -315,7 +315,7 @@ MALFORMED = {
                 b"DATA binary\n1234", "cut.pcd"),
     "zip.npz": (b"PK\x03\x04", "zip.npz"),
     "scan.las": (b"LASF" + bytes(40), "scan.las"),
-    "cloud.xyz": (b"1 2 3", "names no form of clouds"),
+    "cloud.xyz": (b"1 2 3", "is not one of a cloud format"),
 }  # fmt: skip
 
 

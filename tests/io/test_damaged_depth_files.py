@@ -121,7 +121,7 @@ def test_declared_giants_are_refused_before_they_are_read(tmp_path: Path) -> Non
     packed = [struct.pack(">I", len(b)) + n + b + struct.pack(">I", zlib.crc32(n + b)) for n, b in chunks]
     (tmp_path / "e.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(packed))
     for name in ("a.npy", "b.npz", "c.pfm", "d.bin"):
-        with pytest.raises(FileError, match="more than the 268435456"):
+        with pytest.raises(FileError, match="more than the limit of 268435456"):
             read_depth(tmp_path / name)
     for read in (read_depth, read_image):
         with pytest.raises(FileError, match=r"e\.png.*pixels"):
@@ -141,7 +141,7 @@ def test_size_and_header_must_agree(tmp_path: Path, suffix: str) -> None:
     write_depth(path, sample((4, 6)))
     whole = path.read_bytes()
     path.write_bytes(whole + bytes(4))
-    with pytest.raises(FileError, match="bytes to spare: 6 x 4 pixels take 96 bytes, got 100"):
+    with pytest.raises(FileError, match="too many bytes: 6 x 4 pixels take 96 bytes, got 100"):
         read_depth(path)
     path.write_bytes(whole[:-4])
     with pytest.raises(FileError, match="truncated: 6 x 4 pixels take 96 bytes, got 92"):
@@ -192,7 +192,7 @@ def test_damaged_bytes_are_read_or_refused(tmp_path: Path, suffix: str) -> None:
     for _ in range(200):
         damaged = bytearray(whole)
         for _ in range(chance.randrange(1, 6)):
-            # Headers sit in front in most forms: damage there is the more interesting.
+            # In most formats the header comes first; damage there is more interesting.
             damaged[chance.randrange(min(len(whole), 512) if chance.random() < 0.7 else len(whole))] ^= (
                 1 << chance.randrange(8)
             )

@@ -31,7 +31,7 @@ def test_colmap_width_runs_fastest(tmp_path: Path) -> None:
     back = read_depth(path)
     np.testing.assert_array_equal(back.values, np.array([[1, 2, 3], [4, 5, np.nan]], np.float32))
     assert back.guessed  # a reconstruction has no metres of its own
-    assert "reconstruction" in back.note
+    assert "reconstruction" in str(back.note)
     assert not read_depth(path, 0.5).guessed
 
 

@@ -312,7 +312,7 @@ def test_poisson_part_without_a_measurement_keeps_the_gradients():
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_no_usable_measurement_is_a_status(name):
+def test_no_usable_measurement_is_a_failed_result(name):
     relative = np.arange(1.0, 36.0).reshape(5, 7)
     result = method(name)(Prior(relative), np.zeros((5, 7)))
     assert result.status == "failed: no usable measurement"
@@ -347,7 +347,7 @@ def test_one_measurement_gives_a_scale(name):
 
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("factor", [1e-3, 7.0, 1e3])
-def test_the_unit_of_depth_does_not_matter(name, factor):
+def test_result_does_not_depend_on_the_unit_of_depth(name, factor):
     relative, sparse = problem("unit", (40, 52), "random")
     once, scaled = (method(name)(Prior(relative), sparse * by) for by in (1.0, factor))
     np.testing.assert_allclose(scaled.depth, factor * once.depth, rtol=EXACT_RTOL)

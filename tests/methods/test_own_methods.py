@@ -31,7 +31,7 @@ def own_module(tmp_path, monkeypatch):
     (tmp_path / "own_methods.py").write_text(OWN)
     (tmp_path / "needs_more.py").write_text("import a_package_that_is_not_there\n")
     (tmp_path / "needs_extra.py").write_text(
-        "from leadline.core.types import MissingExtra\nraise MissingExtra('torch', 'torch', 'This method')\n"
+        "from leadline.base.errors import MissingExtra\nraise MissingExtra('torch', 'torch', 'This method')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     yield "own_methods"

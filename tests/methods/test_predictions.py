@@ -10,12 +10,13 @@ import pytest
 from PIL import Image
 
 from leadline.base.errors import FileError, InputError
-from leadline.bench.campaign import plan
 from leadline.bench.metrics import depth_scores
-from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol, read_protocol
+from leadline.bench.plan import plan_work_items
+from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
+from leadline.bench.protocol_files import read_protocol
 from leadline.core.prior import Prior
-from leadline.datasets.rendered_set import RenderedSet
-from leadline.datasets.scenes import SceneFolders
+from leadline.datasets.rendered.dataset import RenderedDataset
+from leadline.datasets.scene_folders import SceneFolders
 from leadline.io.depth.files import write_depth
 from leadline.methods import method
 from support.bench_runs import SIZE, protocol, run
@@ -46,7 +47,7 @@ def depth(rng: np.random.Generator) -> np.ndarray:
         ("room.bin", "house/room", "m"),
     ],
 )
-def test_every_form_and_place_is_found(
+def test_every_format_and_file_name_is_found(
     tmp_path: Path, depth: np.ndarray, file: str, name: str, unit: str | float | None
 ) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -57,12 +58,12 @@ def test_every_form_and_place_is_found(
     assert result.status == "ok, but 1 of 48 pixels have no depth"
 
 
-def test_a_guessed_unit_is_said(tmp_path: Path, depth: np.ndarray) -> None:
+def test_status_reports_a_guessed_unit(tmp_path: Path, depth: np.ndarray) -> None:
     write_depth(tmp_path / "room.png", depth, "mm")
     assert "; unit guessed as mm" in method(f"predictions:{tmp_path}")(*FRAME, name="room").status
 
 
-def test_what_is_missing_or_does_not_fit_is_one_sentence(tmp_path: Path, depth: np.ndarray) -> None:
+def test_missing_or_mismatched_files_are_one_error(tmp_path: Path, depth: np.ndarray) -> None:
     np.save(tmp_path / "small.npy", depth[:-1])
     (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY")
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
@@ -82,11 +83,11 @@ def test_what_is_missing_or_does_not_fit_is_one_sentence(tmp_path: Path, depth: 
         method("predictions:/no/such/place")(*FRAME, name="room")
     with pytest.raises(InputError, match="predictions:FOLDER"):
         method("predictions")
-    with pytest.raises(InputError, match="no scene folder"):
+    with pytest.raises(InputError, match="is not from a scene folder"):
         method("predictions:scene")(*FRAME, name="room")
 
 
-def test_a_scene_carries_predictions_of_several(tmp_path: Path, depth: np.ndarray) -> None:
+def test_predictions_of_a_scene_are_chosen_by_method(tmp_path: Path, depth: np.ndarray) -> None:
     folder = tmp_path / "house" / "room"
     folder.mkdir(parents=True)
     Image.fromarray(np.zeros((*SHAPE, 3), np.uint8)).save(folder / "rgb.png")
@@ -106,7 +107,7 @@ def test_a_scene_carries_predictions_of_several(tmp_path: Path, depth: np.ndarra
     second = found(*FRAME, dataset=scenes, name="house/room", by="second")
     np.testing.assert_allclose(first.depth, depth, rtol=RUNG)
     np.testing.assert_allclose(second.depth, 2 * depth, rtol=RUNG)
-    with pytest.raises(FileError, match="no prediction by third; there are: first, second"):
+    with pytest.raises(FileError, match="no prediction by third; it lists: first, second"):
         found(*FRAME, dataset=scenes, name="house/room", by="third")
     with pytest.raises(InputError, match="`unit` is for folders"):
         found(*FRAME, dataset=scenes, name="house/room", unit="mm")
@@ -116,8 +117,8 @@ def test_a_scene_carries_predictions_of_several(tmp_path: Path, depth: np.ndarra
             found(*FRAME, dataset=scenes, name="house/room")
 
 
-def test_a_run_scores_them_and_misses_those_that_are_not_there(tmp_path: Path) -> None:
-    rooms = RenderedSet(count=2, width=SIZE[0], height=SIZE[1])
+def test_run_scores_predictions_and_records_missing_ones_as_failed(tmp_path: Path) -> None:
+    rooms = RenderedDataset(count=2, width=SIZE[0], height=SIZE[1])
     first, second = rooms.names()
     (tmp_path / "maps").mkdir()
     write_depth(tmp_path / "maps" / f"{first}.npy", 1.1 * rooms.load(first).reference)
@@ -127,13 +128,13 @@ def test_a_run_scores_them_and_misses_those_that_are_not_there(tmp_path: Path) -
     assert mine[first].absrel == pytest.approx(0.1, rel=1e-4)
     assert mine[second].status == "failed"
     assert f"no prediction for '{second}'" in mine[second].reason
-    assert [record.status for record in records if record.method == "Ours"] == []
+    assert [record.status for record in records if record.method == "Ours (paper)"] == []
     assert {record.status for record in records if record.method == "GLog"} == {"ok"}
     # Where the maps lie is not part of a record's key; the folder of a protocol is relative to the file.
     there = MethodEntry(f"predictions:{tmp_path}", "theirs")
-    assert {task.key for unit in plan(protocol(there, "glog", count=2, cases=["outer"])) for task in unit.tasks} == {
-        record.key for record in records
-    }
+    assert {
+        task.key for unit in plan_work_items(protocol(there, "glog", count=2, cases=["outer"])) for task in unit.tasks
+    } == {record.key for record in records}
     (tmp_path / "p.toml").write_text(
         'methods = ["predictions:maps", "predictions:scene"]\npriors = ["none"]\n[[datasets]]\nname = "rendered"\n'
     )

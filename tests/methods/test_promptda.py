@@ -13,38 +13,40 @@ from hypothesis.extra.numpy import arrays
 from leadline.base.errors import FileError, InputError
 from leadline.core.prior import Prior
 from leadline.methods import method
-from leadline.methods.promptda import LONGEST, PATCH, nearest, prompt, promptda, resized
+from leadline.methods.promptda import LONGEST, PATCH, make_prompt, promptda, resize_image
 
 PRIOR = Prior(np.ones((60, 84), np.float32))
 
 
 @given(arrays(np.bool_, st.tuples(st.integers(1, 9), st.integers(1, 9))).filter(np.any))
-def test_nearest_is_nearest(measured):
+def test_gaps_are_filled_with_the_nearest_measurement(measured):
+    sparse = np.where(measured, 1.0 + np.arange(measured.size).reshape(measured.shape), 0.0)
     rows, columns = np.nonzero(measured)
     i, j = np.indices(measured.shape)
     distances = (i[..., None] - rows) ** 2 + (j[..., None] - columns) ** 2
-    found = np.stack(np.unravel_index(nearest(measured), measured.shape))
+    filled = make_prompt(sparse, measured, "nearest").round().astype(int) - 1  # each value names its pixel
+    found = np.stack(np.unravel_index(filled, measured.shape))
     assert measured[tuple(found)].all()
     np.testing.assert_array_equal((found[0] - i) ** 2 + (found[1] - j) ** 2, distances.min(axis=-1))
 
 
-def test_both_fillings():
+def test_prompt_is_filled_with_zeros_or_neighbours_and_never_constant():
     sparse = np.zeros((3, 5), np.float32)
     sparse[0, 0], sparse[2, 4], sparse[1, 1] = 2.0, 4.0, np.nan
     measured = np.isfinite(sparse) & (sparse > 0)
-    zeros, filled = prompt(sparse, measured, "zeros"), prompt(sparse, measured, "nearest")
+    zeros, filled = make_prompt(sparse, measured, "zeros"), make_prompt(sparse, measured, "nearest")
     assert np.count_nonzero(zeros) == 2
     assert (filled > 0).all()
     assert filled[0, 1] == filled[1, 0] == 2.0
     assert filled[2, 3] == 4.0
     assert np.isnan(sparse[1, 1])  # the argument is as it was
-    constant = prompt(np.full((2, 2), 50.0), np.ones((2, 2), bool), "nearest")
+    constant = make_prompt(np.full((2, 2), 50.0), np.ones((2, 2), bool), "nearest")
     assert constant.max() > constant.min()  # else its normalisation would divide by zero
 
 
 @pytest.mark.parametrize("size", [(1440, 1920), (1080, 1920), (480, 640), (2000, 300), (13, 20), (1008, 756)])
-def test_size_of_the_picture(size):
-    rows, columns = resized(np.zeros((*size, 3), np.uint8)).shape[:2]
+def test_image_is_resized_to_multiples_of_the_patch(size):
+    rows, columns = resize_image(np.zeros((*size, 3), np.uint8)).shape[:2]
     assert rows % PATCH == columns % PATCH == 0
     assert max(rows, columns) <= LONGEST
     scale = min(1.0, LONGEST / max(size))
@@ -81,8 +83,8 @@ def test_equals_the_library_on_the_same_prompt(model, scene, fill):
     processor = transformers.PromptDepthAnythingImageProcessorPil.from_pretrained(model)
     measured = np.isfinite(sparse)
     inputs = processor(
-        images=resized(image),
-        prompt_depth=prompt(sparse, measured, fill),
+        images=resize_image(image),
+        prompt_depth=make_prompt(sparse, measured, fill),
         prompt_scale_to_meter=1.0,
         do_resize=False,
         return_tensors="pt",
@@ -103,7 +105,7 @@ def test_equals_the_library_on_the_same_prompt(model, scene, fill):
     assert low - 0.3 < np.nanmin(result.depth) < np.nanmax(result.depth) < 3.3
 
 
-def test_fillings_differ_and_the_registry_has_it(model, scene):
+def test_fill_changes_the_result_and_the_method_is_registered(model, scene):
     image, sparse = scene
     found = method("promptda")
     depths = [
@@ -120,14 +122,14 @@ def test_nothing_measured_is_a_failed_result(scene):
     assert np.isnan(result.depth).all()
 
 
-def test_wrong_arguments_are_one_sentence(model, scene, tmp_path, monkeypatch):
+def test_wrong_arguments_are_one_error(model, scene, tmp_path, monkeypatch):
     image, sparse = scene
     with pytest.raises(InputError, match="`fill` must be one of zeros, nearest"):
         promptda(PRIOR, sparse, image=image, fill="mean")
     with pytest.raises(InputError, match=r"`image` must have the prior's shape \(60, 84\)"):
         promptda(PRIOR, sparse, image=image[:30])
-    with pytest.raises(InputError, match="`precision` must be one of"):
-        promptda(PRIOR, sparse, image=image, precision="int8")
+    with pytest.raises(InputError, match="`dtype` must be one of"):
+        promptda(PRIOR, sparse, image=image, dtype="int8")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "dpt"}))
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(FileError, match="expected a model of type prompt_depth_anything, got 'dpt'"):

@@ -20,11 +20,15 @@ from click.testing import CliRunner
 
 from leadline.apps.methods import command
 from leadline.base.errors import FileError, InputError, MissingExtra
-from leadline.bench.protocol import MethodEntry, PriorEntry, read_protocol
+from leadline.bench.protocol import MethodEntry, PriorEntry
+from leadline.bench.protocol_files import read_protocol
 from leadline.bench.sources import open_prior
+from leadline.bench.tables import BEST, OURS, RESPONSE
 from leadline.core.prior import Prior
 from leadline.geometry.cameras import Camera
-from leadline.methods import METHODS, MethodResult, bridge, method, session, systems
+from leadline.methods import METHODS, MethodResult, method
+from leadline.methods.external import process, server_program, setups
+from leadline.methods.requirements import missing_requirement
 from leadline.priors import PriorSource
 from support import trees
 from support.bench_runs import environment, protocol, run
@@ -41,7 +45,7 @@ def own_set_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Set-ups in the test's folder, and no process left behind."""
     monkeypatch.setenv("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME", str(tmp_path / "config"))
     yield
-    session.end_sessions()
+    process.stop_all_processes()
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ def frame(rng: np.random.Generator) -> dict[str, object]:
 def repo(tmp_path: Path) -> Path:
     """PriorDA's stand-in, set up."""
     folder = checkout("priorda", tmp_path / "repo")
-    systems.set_up("priorda", sys.executable, str(folder))
+    setups.set_up("priorda", sys.executable, str(folder))
     return folder
 
 
@@ -86,7 +90,7 @@ def gone(pid: int) -> bool:
 def test_every_system_is_called_as_its_authors_do(name: str, tmp_path: Path, frame: dict[str, object]) -> None:
     folder = checkout(name, tmp_path / name)
     options = {"checkpoint": str(folder / "any2full.pth.tar")} if name == "any2full" else {}
-    found = systems.set_up(name, sys.executable, str(folder), options)
+    found = setups.set_up(name, sys.executable, str(folder), options)
     assert found.versions["commit"] == COMMIT
     first, second = (call(frame, name, camera=CAMERA) for _ in range(2))
     assert first.status == "ok"
@@ -119,10 +123,10 @@ def test_the_prior_reaches_the_system_that_may_use_it(repo: Path, frame: dict[st
         ("nothing", "failed: it answered no positive, finite depth at all"),
         ("junk file", "failed: its answer cannot be read"),
         ("pickle", "failed: its answer cannot be read"),
-        ("junk answer", "failed: it answered nonsense"),
+        ("junk answer", "failed: it answered nothing that can be read"),
     ],
 )
-def test_what_goes_wrong_over_there_is_a_reason_and_the_next_image_works(
+def test_failures_of_a_system_are_reported_and_the_next_image_works(
     repo: Path, frame: dict[str, object], fault: str, words: str
 ) -> None:
     (repo / "fault").write_text(fault)
@@ -137,7 +141,7 @@ def test_what_goes_wrong_over_there_is_a_reason_and_the_next_image_works(
     np.testing.assert_allclose(again.depth, wanted(frame), rtol=ROUNDING)
 
 
-def test_printing_and_asking_do_no_harm(repo: Path, frame: dict[str, object]) -> None:
+def test_system_may_print_and_read_the_terminal(repo: Path, frame: dict[str, object]) -> None:
     (repo / "fault").write_text("prints")
     for _ in range(2):
         np.testing.assert_allclose(call(frame).depth, wanted(frame), rtol=ROUNDING)
@@ -153,7 +157,7 @@ def test_holes_are_nan_and_counted(repo: Path, frame: dict[str, object]) -> None
 
 
 @pytest.mark.parametrize("fault", ["no start", "exit at start"])
-def test_a_system_that_does_not_start_is_soon_given_up(repo: Path, frame: dict[str, object], fault: str) -> None:
+def test_system_is_not_started_again_after_two_failed_starts(repo: Path, frame: dict[str, object], fault: str) -> None:
     (repo / "fault").write_text(fault)
     words = "RuntimeError: the weights are not there" if fault == "no start" else "its process ended (exit code 9)"
     for count in (1, 2, 2, 2):
@@ -171,14 +175,14 @@ def test_nothing_is_left_in_the_temporary_folder(
     call(frame)
     (work,) = (tmp_path / "temporary").iterdir()
     assert list(work.iterdir()) == []
-    session.end_sessions()
+    process.stop_all_processes()
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
 ALONE = """
 import sys
 import numpy as np
-from leadline.core.types import Prior
+from leadline.core.prior import Prior
 from leadline.methods import method
 
 sparse = np.full((8, 9), 2.0)
@@ -188,7 +192,7 @@ method("priorda")(Prior(sparse), sparse, image=np.zeros((8, 9, 3), np.uint8))
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc to see processes end")
 @pytest.mark.parametrize("how", ["killed", "timeout"])
-def test_the_system_and_its_children_die_with_their_parent(
+def test_system_and_its_children_end_with_their_parent(
     repo: Path, frame: dict[str, object], tmp_path: Path, how: str
 ) -> None:
     (repo / "fault").write_text("child")
@@ -205,7 +209,7 @@ def test_the_system_and_its_children_die_with_their_parent(
     until(lambda: gone(pids[0]) and gone(pids[2]), "the system outlived its parent")
 
 
-def test_a_killed_worker_takes_the_system_along_and_the_run_goes_on(repo: Path, tmp_path: Path) -> None:
+def test_killed_worker_ends_its_system_and_the_run_continues(repo: Path, tmp_path: Path) -> None:
     (repo / "fault").write_text("hang")
 
     def kill_the_worker() -> None:
@@ -223,8 +227,8 @@ def test_a_killed_worker_takes_the_system_along_and_the_run_goes_on(repo: Path, 
     until(lambda: gone(int((repo / "hanging").read_text().split()[0])), "the system outlived its worker")
 
 
-def test_the_bridge_is_a_program_for_old_interpreters() -> None:
-    source = Path(bridge.__file__).read_text(encoding="utf-8")
+def test_the_server_program_runs_on_old_interpreters_without_leadline() -> None:
+    source = Path(server_program.__file__).read_text(encoding="utf-8")
     tree = ast.parse(source, feature_version=(3, 8))
     names = {
         name.split(".")[0]
@@ -235,52 +239,52 @@ def test_the_bridge_is_a_program_for_old_interpreters() -> None:
     assert names - set(sys.stdlib_module_names) == {"numpy"}
 
 
-def test_a_call_that_cannot_be_right_is_refused(frame: dict[str, object]) -> None:
+def test_wrong_arguments_of_a_system_raise(frame: dict[str, object]) -> None:
     with pytest.raises(InputError, match="`image` must be"):
         method("ldcm")(frame["prior"], frame["sparse"])
     with pytest.raises(InputError, match="`image` must be"):
         method("ldcm")(frame["prior"], frame["sparse"], image=frame["image"][:-1])  # type: ignore[index]
-    with pytest.raises(InputError, match=r"ldcm takes no option version\. It takes: device, checkpoint, moge"):
+    with pytest.raises(InputError, match=r"'ldcm' takes no option 'version'; choose one of checkpoint, device, moge"):
         call(frame, "ldcm", version="1.0")
 
 
-def test_a_set_up_is_checked_and_kept(tmp_path: Path, repo: Path) -> None:
-    kept = systems.setup_file().read_bytes()
+def test_setup_is_checked_and_recorded(tmp_path: Path, repo: Path) -> None:
+    kept = setups.setups_path().read_bytes()
     with pytest.raises(InputError, match="no system 'prior'"):
-        systems.set_up("prior", sys.executable)
-    with pytest.raises(InputError, match="takes no option devcie"):
-        systems.set_up("priorda", sys.executable, str(repo), {"devcie": "cpu"})
-    with pytest.raises(InputError, match="any2full needs the option checkpoint"):
-        systems.set_up("any2full", sys.executable, str(repo))
+        setups.set_up("prior", sys.executable)
+    with pytest.raises(InputError, match="takes no option 'devcie'; did you mean 'device'"):
+        setups.set_up("priorda", sys.executable, str(repo), {"devcie": "cpu"})
+    with pytest.raises(InputError, match="any2full needs the option 'checkpoint'"):
+        setups.set_up("any2full", sys.executable, str(repo))
     with pytest.raises(FileError, match="no such interpreter"):
-        systems.set_up("priorda", str(tmp_path / "python"))
+        setups.set_up("priorda", str(tmp_path / "python"))
     with pytest.raises(FileError, match="no such folder"):
-        systems.set_up("priorda", sys.executable, str(tmp_path / "nowhere"))
-    with pytest.raises(FileError, match=r"cannot be used with .*: ModuleNotFoundError: .*'ldcm'.* --repo"):
-        systems.set_up("ldcm", sys.executable)
+        setups.set_up("priorda", sys.executable, str(tmp_path / "nowhere"))
+    with pytest.raises(FileError, match=r"cannot be used with .*: ModuleNotFoundError: .*'ldcm'.*`repo`"):
+        setups.set_up("ldcm", sys.executable)
     (tmp_path / "program").write_text("#!/bin/sh\necho no Python here >&2\nexit 4\n")
     (tmp_path / "program").chmod(0o755)
     with pytest.raises(FileError, match=r"its process ended \(exit code 4\); it last wrote: no Python here"):
-        systems.set_up("priorda", str(tmp_path / "program"))
+        setups.set_up("priorda", str(tmp_path / "program"))
     (tmp_path / "program").chmod(0o644)
     with pytest.raises(FileError, match="cannot be started"):
-        systems.set_up("priorda", str(tmp_path / "program"))
-    assert systems.setup_file().read_bytes() == kept
-    systems.forget("priorda")
-    assert systems.setups() == {}
+        setups.set_up("priorda", str(tmp_path / "program"))
+    assert setups.setups_path().read_bytes() == kept
+    setups.remove_setup("priorda")
+    assert setups.read_setups() == {}
     with pytest.raises(InputError, match="not set up"):
-        systems.forget("priorda")
+        setups.remove_setup("priorda")
 
 
-def test_a_damaged_record_of_set_ups_is_a_reason(repo: Path, frame: dict[str, object]) -> None:
+def test_damaged_record_of_setups_is_reported(repo: Path, frame: dict[str, object]) -> None:
     for text in ("{", '["priorda"]', '{"priorda": {"pyhton": 1}}'):
-        systems.setup_file().write_text(text)
+        setups.setups_path().write_text(text)
         assert "is not a record of set-ups" in call(frame).status
-        assert "is not a record of set-ups" in systems.readiness("priorda")
+        assert "is not a record of set-ups" in missing_requirement("priorda")
 
 
 def test_options_of_the_set_up_are_part_of_the_record(repo: Path, tmp_path: Path) -> None:
-    systems.set_up("priorda", sys.executable, str(repo), {"version": "1.0"})
+    setups.set_up("priorda", sys.executable, str(repo), {"version": "1.0"})
     (first,) = run(protocol("priorda", count=1, cases=["outer"]), tmp_path / "run")
     assert first.status == "ok", first.reason
     assert json.loads(first.options) == {"version": "1.0"}
@@ -289,10 +293,10 @@ def test_options_of_the_set_up_are_part_of_the_record(repo: Path, tmp_path: Path
     assert first.key != second.key
 
 
-def test_what_is_not_set_up_says_how() -> None:
-    for name in bridge.SYSTEMS:
-        assert systems.readiness(name).startswith(f"not set up: leadline methods setup {name} --python PATH")
-    assert [name for name in METHODS if systems.readiness(name) == ""][:9] == list(METHODS)[:9]
+def test_missing_requirement_names_the_setup_command() -> None:
+    for name in server_program.SYSTEMS:
+        assert missing_requirement(name) == f"not set up; see 'leadline methods setup {name}'"
+    assert [name for name in METHODS if missing_requirement(name) == ""][:9] == list(METHODS)[:9]
 
 
 def shown(*words: str) -> tuple[int, str]:
@@ -304,10 +308,12 @@ def test_the_command_line_sets_up_lists_and_removes(tmp_path: Path) -> None:
     folder = checkout("ldcm", tmp_path / "ldcm")
     code, text = shown()
     assert code == 0
-    assert f"ldcm: not set up: {systems.advice('ldcm')}" in text
+    assert "leadline methods setup any2full --python PATH --repo PATH --method-option checkpoint=VALUE" in text
     assert "CC-BY-NC-4.0 (non-commercial)" in text
-    code, text = shown("setup", "ldcm", "--python", sys.executable, "--repo", str(folder), "--option", "device=cpu")
-    assert (code, COMMIT in text, str(systems.setup_file()) in text) == (0, True, True), text
+    code, text = shown(
+        "setup", "ldcm", "--python", sys.executable, "--repo", str(folder), "--method-option", "device=cpu"
+    )
+    assert (code, COMMIT in text, str(setups.setups_path()) in text) == (0, True, True), text
     code, text = shown("--json")
     (row,) = (row for row in json.loads(text) if row["name"] == "ldcm")
     assert (row["ready"], row["missing"]) == (True, "")
@@ -316,12 +322,12 @@ def test_the_command_line_sets_up_lists_and_removes(tmp_path: Path) -> None:
         assert code == 2
         assert len(text.strip().splitlines()) == 1, text
     folder.rename(tmp_path / "moved")
-    assert f"ldcm: {folder} is gone" in shown()[1]
+    assert f"ldcm: {folder} no longer exists" in shown()[1]
     assert shown("remove", "ldcm")[0] == 0
-    assert systems.setups() == {}
+    assert setups.read_setups() == {}
 
 
-def test_a_run_of_everything_has_a_row_for_everything(
+def test_run_of_all_priors_and_methods_has_a_record_for_each(
     tmp_path: Path, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The packaged protocol that names them all, on rendered rooms: scores for what is here, reasons for the rest."""
@@ -335,19 +341,18 @@ def test_a_run_of_everything_has_a_row_for_everything(
     assert len(records) == len(everything.priors) * len(everything.methods)
     rows = {(record.prior, record.method): record for record in records}
     for (prior, name), record in rows.items():
-        expected_here = prior == "none" and name in ("KNN", "LWLR", "Poisson", "Ours w/o Dirichlet", "Ours", "PriorDA")
-        if expected_here:
+        if prior == "none" and name in ("KNN", "LWLR", "Poisson", RESPONSE, OURS, BEST, "PriorDA"):
             assert record.status == "ok", (prior, name, record.reason)
         if record.status == "failed":
             assert 20 < len(record.reason) < 700
             assert "Traceback" not in record.reason
-    assert rows["none", "LDCM"].reason == f"failed: not set up: {systems.advice('ldcm')}"
-    missing = rows["MoGe-3", "Ours"]
+    assert rows["none", "LDCM"].reason == "failed: not set up; see 'leadline methods setup ldcm'"
+    missing = rows["MoGe-3", OURS]
     assert missing.status == "failed"
     assert "moge" in missing.reason.lower()
 
 
-def test_a_missing_prior_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_prior_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def missing(entry: PriorEntry, threads: int | None = None) -> PriorSource:

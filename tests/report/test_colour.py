@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from leadline.base.errors import InputError
-from leadline.report.colour import UNKNOWN, colour_bar, colourise, dots, limits, normals_picture
-from leadline.report.panel import Bar, Tile, panel
+from leadline.report.colour import UNKNOWN, colour_bar, colour_range, colourise, draw_measurements, normals_picture
+from leadline.report.tiles import ColourBar, Tile, draw_panel, draw_preview
 
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
@@ -49,10 +49,10 @@ def test_unknown_is_grey():
 
 def test_limits_leave_out_outliers():
     depth = np.concatenate((np.linspace(1, 2, 1000), [1e6, np.nan, -5.0]))[None]
-    low, high = limits(depth)
+    low, high = colour_range(depth)
     assert 1 <= low < 1.05 < 1.95 < high <= 2
-    assert limits(depth, "error")[0] == 0.0
-    assert np.isnan(limits(np.full((1, 1), np.nan))).all()
+    assert colour_range(depth, "error")[0] == 0.0
+    assert np.isnan(colour_range(np.full((1, 1), np.nan))).all()
 
 
 def test_a_constant_map_has_a_picture():
@@ -82,20 +82,20 @@ def test_dots_are_discs_of_the_depth_colour_clipped_at_the_border():
     sparse = np.full((20, 20), np.nan)
     sparse[10, 10], sparse[0, 19] = 1.0, 5.0
     image = np.full((20, 20, 3), 200, np.uint8)
-    picture = dots(sparse, image, low=1, high=5, radius=2)
+    picture = draw_measurements(sparse, image, low=1, high=5, radius=2)
     near, far = colour_bar(2, 1, "depth")[0]
     assert (picture == near).all(axis=-1).sum() == 13  # pixels within 2 of a pixel
     assert (picture == far).all(axis=-1).sum() == 6  # of which a corner keeps these
     assert (image == 200).all()
-    assert dots(np.full((20, 20), np.nan), image, low=1, high=5).shape == image.shape
+    assert draw_measurements(np.full((20, 20), np.nan), image, low=1, high=5).shape == image.shape
 
 
 def test_panel_holds_each_picture_at_its_place():
     red, blue = (np.broadcast_to(np.uint8(colour), (30, 40, 3)).copy() for colour in ([255, 0, 0], [0, 0, 255]))
-    bar = Bar("error", "0", "6%")
+    bar = ColourBar("error", "0", "6%")
     first = [Tile(red, "Red", "a caption that is far too long for its tile", bar)]
     second = [Tile(red, "Red"), Tile(blue, "Blue")]
-    image = panel([first, second], heading="Heading", note="note", tile_width=200)
+    image = draw_panel([first, second], heading="Heading", note="note", tile_width=200)
     pixels = np.asarray(image)
     assert (pixels == (255, 0, 0)).all(axis=-1).sum() == 2 * 200 * 150
     assert (pixels == (0, 0, 255)).all(axis=-1).sum() == 200 * 150
@@ -105,6 +105,20 @@ def test_panel_holds_each_picture_at_its_place():
 
 def test_panel_refuses_what_it_cannot_draw():
     with pytest.raises(InputError, match="`rows`"):
-        panel([[]])
+        draw_panel([[]])
     with pytest.raises(InputError, match="`tile_width`"):
-        panel([[Tile(np.zeros((2, 2, 3), np.uint8), "x")]], tile_width=50)
+        draw_panel([[Tile(np.zeros((2, 2, 3), np.uint8), "x")]], tile_width=50)
+
+
+def test_a_preview_has_the_image_the_depth_and_the_colour_scale():
+    rows, columns = np.indices((120, 160))
+    depth = 1.0 + rows / 119 + columns / 159
+    image = np.full((120, 160, 3), 77, np.uint8)
+    pixels = np.asarray(draw_preview(image, depth))
+    np.testing.assert_array_equal(pixels[:120, :160], image)
+    np.testing.assert_array_equal(pixels[:120, 160:], colourise(depth))
+    below = pixels[120:, 160:].reshape(-1, 3)
+    near, far = colour_bar(2, 1, "depth")[0]
+    assert (below == near).all(axis=1).any()
+    assert (below == far).all(axis=1).any()
+    assert draw_preview(image, np.full(depth.shape, np.nan)).size == (320, 120)  # no depth, no scale

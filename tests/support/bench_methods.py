@@ -1,4 +1,4 @@
-"""Methods of one's own for the tests of the benchmark, named in protocols as ``bench_methods:NAME``."""
+"""Methods that fail, wait or die, for the tests of the benchmark; in protocols ``support.bench_methods:NAME``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult, method
 
-MARK = "LEADLINE_TEST_MARK"  # holds the first value of the prior at which `dies` and `raises` do so
-
-DOOMED = "LEADLINE_TEST_DOOMED"  # file in which a process is named under which `stays` never ends
-
+# Environment variable: the first value of the prior at which `dies` and `raises` fail.
+MARK = "LEADLINE_TEST_MARK"
+# Environment variable: a file with the id of the process that will be killed; `stays` waits in its children.
+DOOMED = "LEADLINE_TEST_DOOMED"
 PATIENCE = 120.0  # seconds
 
 
@@ -24,13 +24,13 @@ def marked(prior: Prior) -> bool:
 
 
 def slow(prior: Prior, sparse: np.ndarray, *, seconds: float = 0.02) -> MethodResult:
-    """GLog that takes its time, so that a run can be killed in its middle."""
+    """GLog with a delay, so that a run can be killed while it works."""
     time.sleep(seconds)
     return method("glog")(prior, sparse)
 
 
 def stays(prior: Prior, sparse: np.ndarray) -> MethodResult:
-    """GLog that under the doomed parent says that it has begun and waits for its end; elsewhere it waits for that."""
+    """GLog that waits: in a child of the doomed process until it is killed, elsewhere until such a child has begun."""
     doomed = Path(os.environ[DOOMED])
     begun = doomed.with_suffix(".begun")
     if doomed.read_text(encoding="utf-8") == f"{os.getppid()}":
@@ -49,7 +49,7 @@ def raises(prior: Prior, sparse: np.ndarray) -> MethodResult:
 
 
 def dies(prior: Prior, sparse: np.ndarray) -> MethodResult:
-    """As if the system had run out of memory, at one image."""
+    """GLog that is killed at the marked image, as if memory had run out."""
     if marked(prior):
         os.kill(os.getpid(), signal.SIGKILL)
     return method("glog")(prior, sparse)
@@ -60,4 +60,4 @@ def wrong_shape(prior: Prior, sparse: np.ndarray) -> MethodResult:
 
 
 def empty(prior: Prior, sparse: np.ndarray) -> MethodResult:
-    return MethodResult(np.full(prior.shape, np.nan, np.float32), "failed: nothing to say", 0.0, {})
+    return MethodResult(np.full(prior.shape, np.nan, np.float32), "failed: nothing to say", failed=True)

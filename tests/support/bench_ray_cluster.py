@@ -15,21 +15,21 @@ from threading import Thread
 import ray
 from ray.cluster_utils import Cluster
 
-from leadline.bench.campaign import conduct
-from leadline.bench.protocol import read_protocol
+from leadline.bench.protocol_files import read_protocol
+from leadline.bench.run import run_protocol
 from support.bench_methods import DOOMED, PATIENCE
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.WARNING)  # says which units were lost
-    # Ray takes half a minute to notice a silent node unless it is told to look more often.
+    logging.basicConfig(level=logging.WARNING)  # prints which work items were lost
+    # By default, Ray takes half a minute to notice that a node is lost.
     watchful = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 5}
     head = {"num_cpus": 1, "include_dashboard": False, "_system_config": watchful}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     second = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     ray.init(address=cluster.address, log_to_driver=False)
-    # A worker's parent is its node. The method waits under the doomed one, so a unit is in flight when it goes.
+    # A worker's parent is its node. The method waits under the doomed one, so an item is in progress when it goes.
     doomed = Path(os.environ[DOOMED])
     doomed.write_text(f"{second.all_processes['raylet'][0].process.pid}", encoding="utf-8")
 
@@ -39,7 +39,7 @@ def main() -> None:
         cluster.remove_node(second, allow_graceful=False)
 
     Thread(target=kill_at_work, daemon=True).start()
-    end = conduct(read_protocol(sys.argv[1]), Path(sys.argv[2]), executor="ray", workers=2)
+    end = run_protocol(read_protocol(sys.argv[1]), Path(sys.argv[2]), executor="ray", workers=2)
     deadline = time.monotonic() + PATIENCE
     while sum(node["Alive"] for node in ray.nodes()) > 1 and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from leadline.apps import cli
-from leadline.bench.campaign import conduct
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
 from leadline.bench.records import TIMES, Record, read_records
+from leadline.bench.run import run_protocol
 
 SIZE = (48, 36)
 HERE = Path(__file__).parent
@@ -47,7 +47,7 @@ def content(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
 
 
 def run(chosen: Protocol, folder: Path, **settings: Any) -> list[Record]:
-    conduct(chosen, folder, **settings)
+    run_protocol(chosen, folder, **settings)
     return read_records(folder)
 
 

@@ -1,6 +1,6 @@
-"""A real Chromium for the tests of pages; import `chromium`, and `quiet_page` for the fixture `page`, a fresh tab.
+"""A real Chromium for the tests of pages: import the fixture `chromium`, and `quiet_page` for the fixture `page`.
 
-Where there is none, such tests are skipped with a reason; on a build server (``CI`` is set) they fail, since there a
+Without Chromium these tests are skipped with a reason. On a build server (``CI`` is set) they fail instead, because a
 skip would hide that nothing was tested.
 """
 
@@ -22,7 +22,7 @@ ARGUMENTS = (
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
-    # Nothing of the browser's own goes to a network: what a test counts is what the page asks for.
+    # The browser itself must send no requests: the tests count those of the page.
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
@@ -31,7 +31,7 @@ DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
 def executable() -> str | None:
-    """The browser: ``LEADLINE_CHROMIUM``, or the first of the usual names on the path."""
+    """Path of the browser: ``LEADLINE_CHROMIUM``, or the first of the usual names on the path."""
     named = os.environ.get("LEADLINE_CHROMIUM")
     return named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -62,14 +62,14 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(name="page")
 def quiet_page(chromium: Browser) -> Iterator[Page]:
-    """A tab of its own: no cookies, no cache, as wide as a desk's screen.
+    """A new tab of desktop size, without cookies or cache.
 
-    Afterwards its script must have been silent: an error in the console, or one that nobody caught, fails the test.
+    A warning or error in its console, or an uncaught error of its script, fails the test.
     """
     context = chromium.new_context(viewport=DESKTOP)
     tab = context.new_page()
     complaints: list[str] = []
-    tab.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    tab.on("console", lambda entry: complaints.append(entry.text) if entry.type in ("error", "warning") else None)
     tab.on("pageerror", lambda error: complaints.append(str(error)))
     try:
         yield tab

@@ -1,8 +1,8 @@
-"""Slow, explicit statements of what the compiled core computes, and the images to try them on.
+"""Slow, explicit definitions of what the compiled solver computes, and the images to test them on.
 
 Everything here is written from the definitions (Appendix A of the paper, Dendy's interpolation, a textbook V-cycle)
-with sparse matrices over all H * W pixels in row order; a pixel without an equation has an empty row. Nothing is
-taken from the kernels but the layout of the arrays that are compared with them.
+with sparse matrices over all H * W pixels in row order; a pixel without an equation has an empty row. Only the layout
+of the arrays that are compared is taken from the kernels.
 """
 
 from __future__ import annotations
@@ -10,29 +10,32 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from leadline.core.solve import kernels
-from leadline.core.solve.multigrid.membrane import Hierarchy
+from leadline.core.solve.multigrid.membrane import MembraneHierarchy
 
 INVALID, FREE, MEASURED = 0, 1, 2
 Role = NDArray[np.uint8]
 Matrix = sp.csr_array
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
 
-# One pixel; lines; odd and even; just below, at and above a block of 32 fine or 16 coarse rows; and heights at which
-# the second level crosses a block border too.
-SHAPES = [
-    (1, 1), (1, 2), (2, 1), (2, 2), (1, 37), (41, 1), (3, 3), (5, 8), (16, 17), (31, 9), (32, 6), (33, 7), (34, 5),
-    (63, 4), (64, 3), (65, 5), (66, 2), (67, 4), (131, 3), (37, 22),
+# One pixel; lines; odd and even sizes; heights just below, at and above a block of 32 fine or 16 coarse rows; and
+# heights at which the second level crosses the border of a block too.
+SHAPES = [(1, 1), (1, 37), (2, 2), (33, 7), (37, 22), (131, 3)]
+MORE_SHAPES = [
+    (1, 2), (2, 1), (41, 1), (3, 3), (5, 8), (16, 17), (31, 9), (32, 6), (34, 5), (63, 4), (64, 3), (65, 5), (66, 2),
+    (67, 4),
 ]  # fmt: skip
 
 
 def generator(*key: object) -> np.random.Generator:
-    """Random numbers that depend on what is tested and not on the order of the tests."""
+    """Return a generator whose seed depends on the test's parameters and not on the order of the tests."""
     return np.random.default_rng(zlib.crc32(repr(key).encode()))
 
 
@@ -54,6 +57,28 @@ PATTERNS: dict[str, Callable[[tuple[int, int], np.random.Generator], Role]] = {
 }
 
 
+COMMON_PATTERNS = ("open", "anchors", "holes", "stripes")
+
+
+def shape_id(shape: tuple[int, int]) -> str:
+    return f"{shape[0]}x{shape[1]}"
+
+
+def _image_case(shape: tuple[int, int], name: str) -> object:
+    common = shape in SHAPES and name in COMMON_PATTERNS
+    return pytest.param(shape, name, marks=() if common else pytest.mark.full, id=f"{shape_id(shape)}-{name}")
+
+
+every_shape = pytest.mark.parametrize(
+    "shape",
+    [*SHAPES, *(pytest.param(shape, marks=pytest.mark.full) for shape in MORE_SHAPES)],
+    ids=shape_id,
+)
+every_image = pytest.mark.parametrize(
+    ("shape", "name"), [_image_case(*case) for case in product(SHAPES + MORE_SHAPES, PATTERNS)]
+)
+
+
 def pattern(name: str, shape: tuple[int, int]) -> Role:
     return PATTERNS[name](shape, generator(name, shape))
 
@@ -61,7 +86,7 @@ def pattern(name: str, shape: tuple[int, int]) -> Role:
 def bent_scene(
     shape: tuple[int, int], share: float = 0.06, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-    """Relative prior, sparse measurements (m, zero elsewhere) and the depth they come from."""
+    """Return a relative prior, sparse measurements (m, zero elsewhere) and the true depth."""
     rng = generator(shape, seed)
     y, x = np.indices(shape) / max(shape)
     depth = 1.5 + x + 2 * y + 0.2 * np.sin(9 * x) + 0.4 * (x > 0.5)
@@ -79,14 +104,14 @@ EDGES: dict[str, Callable[[tuple[int, ...], np.random.Generator], NDArray[np.flo
 
 
 def edge_weights(name: str, shape: tuple[int, int]) -> Edges:
-    """Weights (H, W - 1) and (H - 1, W) in float32."""
+    """Return edge weights (H, W - 1) and (H - 1, W) in float32."""
     rng = generator("edges", name, shape)
     across, down = (shape[0], shape[1] - 1), (shape[0] - 1, shape[1])
     return EDGES[name](across, rng).astype(np.float32), EDGES[name](down, rng).astype(np.float32)
 
 
 def code_of(role: Role) -> NDArray[np.uint8]:
-    """The padded bytes that the kernels read, written by `encode`."""
+    """Return the padded pixel codes, written by the kernel `encode`."""
     padded = np.pad(role, 1)
     code = np.zeros_like(padded)
     kernels.encode(padded, code)
@@ -94,9 +119,9 @@ def code_of(role: Role) -> NDArray[np.uint8]:
 
 
 def edge_planes(role: Role, edges: Edges) -> NDArray[np.float32]:
-    """The weights as the kernels read them."""
+    """Return the edge weights in the layout of the kernels."""
     valid = role != INVALID
-    result = np.zeros((3, role.shape[0] + 2, role.shape[1] + 3), np.float32)
+    result = np.zeros((2, role.shape[0] + 2, role.shape[1] + 3), np.float32)
     result[kernels.EAST, 1:-1, 1:-3] = edges[0] * (valid[:, :-1] & valid[:, 1:])
     result[kernels.SOUTH, 1:-2, 1:-2] = edges[1] * (valid[:-1] & valid[1:])
     return result
@@ -110,7 +135,7 @@ def pad(values: NDArray[np.floating], shape: tuple[int, int], dtype: type = np.f
 
 
 def laplacian(role: Role, edges: Edges | None = None) -> Matrix:
-    """A = G^T W G, the graph Laplacian of the valid pixels, with the weights of their edges on the diagonal of W."""
+    """Return A = G^T W G, the graph Laplacian of the valid pixels, with the edge weights on the diagonal of W."""
     index = np.arange(role.size).reshape(role.shape)
     valid = role != INVALID
     across, down = valid[:, :-1] & valid[:, 1:], valid[:-1] & valid[1:]
@@ -125,36 +150,36 @@ def laplacian(role: Role, edges: Edges | None = None) -> Matrix:
 
 
 def free_pixels(role: Role) -> NDArray[np.bool_]:
-    """U: valid, not measured, and with a neighbour. (Without one the equation is data r = 0: nothing to solve.)"""
+    """Return U: valid, not measured, and with a neighbour. (Without one the equation is data r = 0.)"""
     return (role.ravel() == FREE) & (laplacian(role).diagonal() > 0)
 
 
 def system(
-    role: Role, data: float, bending: float, edges: Edges | None = None, precision: NDArray[np.float64] | None = None
+    role: Role, data: float, bending: float, edges: Edges | None = None, weights: NDArray[np.float64] | None = None
 ) -> Matrix:
-    """Q = A + C + data I + bending A^2 on all valid pixels, C the (H * W,) precision on the diagonal."""
+    """Return Q = A + C + data I + bending A^2 on all valid pixels, with the (H * W,) `weights` on the diagonal of C."""
     A = laplacian(role, edges)
     mass = data * (role.ravel() != INVALID).astype(float)
-    mass += 0.0 if precision is None else precision
+    mass += 0.0 if weights is None else weights
     return sp.csr_array(A + sp.diags_array(mass) + bending * (A @ A))
 
 
-def only(matrix: Matrix, pixels: NDArray[np.bool_]) -> Matrix:
-    """The matrix with every row and column outside `pixels` emptied."""
+def restrict_to(matrix: Matrix, pixels: NDArray[np.bool_]) -> Matrix:
+    """Return the matrix with every row and column outside `pixels` set to zero."""
     keep = sp.diags_array(pixels.astype(float))
     return sp.csr_array(keep @ matrix @ keep)
 
 
-def screened(role: Role, data: float) -> Matrix:
-    """S = A + data I on the free pixels, the part of Q that the preconditioner solves."""
-    return only(system(role, data, 0.0), free_pixels(role))
+def membrane_system(role: Role, data: float) -> Matrix:
+    """Return S = A + data I on the free pixels, the part of Q that the membrane preconditioner approximates."""
+    return restrict_to(system(role, data, 0.0), free_pixels(role))
 
 
 # --- multigrid, from its definitions -------------------------------------------------------------------------------
 
 
-def _around(S: NDArray[np.float64], shape: tuple[int, int], i: int, j: int) -> NDArray[np.float64]:
-    """The nine-point stencil of pixel (i, j), 3 x 3."""
+def _stencil(S: NDArray[np.float64], shape: tuple[int, int], i: int, j: int) -> NDArray[np.float64]:
+    """Return the 3 x 3 nine-point stencil of pixel (i, j)."""
     stencil = np.zeros((3, 3))
     for di in range(max(-1, -i), min(2, shape[0] - i)):
         for dj in range(max(-1, -j), min(2, shape[1] - j)):
@@ -163,14 +188,14 @@ def _around(S: NDArray[np.float64], shape: tuple[int, int], i: int, j: int) -> N
 
 
 def interpolation(matrix: Matrix, shape: tuple[int, int]) -> Matrix:
-    """P by Dendy's rule: each fine pixel takes the value that its own equation S p = 0 gives it.
+    """Return P by Dendy's rule: each fine pixel takes the value that its own equation S p = 0 gives it.
 
-    A pixel between two coarse ones has its stencil summed across the line that joins them; a pixel amid four has
-    the values on the lines put in. A pixel at a coarse one copies it.
+    A pixel that is also a coarse one copies its value. For a pixel between two coarse ones the stencil is summed across
+    the line that joins them. For a pixel between four, the values on these lines are substituted.
     """
     S = matrix.toarray()
     coarse = ((shape[0] + 1) // 2, (shape[1] + 1) // 2)
-    P = np.zeros((shape[0] + 2, shape[1] + 2, coarse[0] * coarse[1]))  # padded: outside of the image stays zero
+    P = np.zeros((shape[0] + 2, shape[1] + 2, coarse[0] * coarse[1]))  # padded: zero outside the image
     number = np.arange(coarse[0] * coarse[1]).reshape(coarse)
 
     def ratio(rows: NDArray[np.float64], total: float) -> NDArray[np.float64]:
@@ -179,15 +204,15 @@ def interpolation(matrix: Matrix, shape: tuple[int, int]) -> Matrix:
     P[1:-1:2, 1:-1:2] = np.eye(number.size).reshape(*coarse, -1)
     for i in range(0, shape[0], 2):
         for j in range(1, shape[1], 2):
-            west, own, east = _around(S, shape, i, j).sum(axis=0)
+            west, own, east = _stencil(S, shape, i, j).sum(axis=0)
             P[i + 1, j + 1] = ratio(west * P[i + 1, j] + east * P[i + 1, j + 2], own)
     for i in range(1, shape[0], 2):
         for j in range(0, shape[1], 2):
-            north, own, south = _around(S, shape, i, j).sum(axis=1)
+            north, own, south = _stencil(S, shape, i, j).sum(axis=1)
             P[i + 1, j + 1] = ratio(north * P[i, j + 1] + south * P[i + 2, j + 1], own)
     for i in range(1, shape[0], 2):
         for j in range(1, shape[1], 2):
-            stencil = _around(S, shape, i, j)
+            stencil = _stencil(S, shape, i, j)
             own, stencil[1, 1] = stencil[1, 1], 0.0
             P[i + 1, j + 1] = ratio(np.einsum("ij,ijk->k", stencil, P[i : i + 3, j : j + 3]), own)
     return sp.csr_array(P[1:-1, 1:-1].reshape(shape[0] * shape[1], number.size))
@@ -195,19 +220,19 @@ def interpolation(matrix: Matrix, shape: tuple[int, int]) -> Matrix:
 
 @dataclass(frozen=True)
 class Level:
-    """A level and the way to it: scaled to a unit diagonal, but for the finest."""
+    """A level of the hierarchy; all levels but the finest are scaled to a unit diagonal."""
 
     shape: tuple[int, int]
     operator: Matrix
-    transfer: Matrix | None  # to the next finer level
-    # Per pixel: how much larger the terms of its row are than its diagonal, before scaling. Some ten, but more for a
-    # pixel in a hole, which has only what little weight its surroundings give it, or in a part without anchors.
+    prolongation: Matrix | None  # to the next finer level
+    # Per pixel, the sum of the absolute terms of its row over its diagonal, before scaling. It is about ten, but more
+    # for a pixel in a hole, which has only the weight that its surroundings contribute, or far from measurements.
     cancellation: NDArray[np.float64] | None = None
 
 
-def levels(role: Role, data: float, sizes: NDArray[np.int64]) -> list[Level]:
-    """The whole hierarchy: P from S, then P^T S P, then both scaled, level after level."""
-    S, root = screened(role, data), np.ones(role.size)
+def explicit_levels(role: Role, data: float, sizes: NDArray[np.int64]) -> list[Level]:
+    """Return the whole hierarchy: on each level P from S, then P^T S P, then both scaled."""
+    S, root = membrane_system(role, data), np.ones(role.size)
     result = [Level((role.shape[0], role.shape[1]), S, None)]
     for rows, columns in sizes[1:]:
         P = interpolation(S, result[-1].shape)
@@ -222,25 +247,25 @@ def levels(role: Role, data: float, sizes: NDArray[np.int64]) -> list[Level]:
     return result
 
 
-def sizes_of(hierarchy: Hierarchy) -> NDArray[np.int64]:
-    """(levels, 2) without padding, the image first."""
-    shapes = [hierarchy.code.shape] + [level.operator.shape[1:] for level in hierarchy.levels]
+def level_sizes(hierarchy: MembraneHierarchy) -> NDArray[np.int64]:
+    """Return the sizes of all levels without padding, (levels, 2), the image first."""
+    shapes = [hierarchy.code.shape] + [level.edges.shape[1:] for level in hierarchy.levels[1:]]
     return np.array(shapes) - 2
 
 
-def stored_levels(hierarchy: Hierarchy) -> list[Level]:
-    """The same, read from a Hierarchy (without its finest level, which is not stored)."""
+def stored_levels(hierarchy: MembraneHierarchy) -> list[Level]:
+    """Return the coarse levels of a hierarchy as matrices; the image's own matrix is not stored."""
     result = []
     shape = hierarchy.code.shape[0] - 2, hierarchy.code.shape[1] - 2
-    for level in hierarchy.levels:
-        transfer = _stored_transfer(level.transfer.astype(float), shape)
-        shape = level.operator.shape[1] - 2, level.operator.shape[2] - 2
-        result.append(Level(shape, _stored_operator(level.operator.astype(float)), transfer))
+    for level in hierarchy.levels[1:]:
+        prolongation = _stored_prolongation(level.prolongation.astype(float), shape)
+        shape = level.edges.shape[1] - 2, level.edges.shape[2] - 2
+        result.append(Level(shape, _stored_operator(level.edges.astype(float)), prolongation))
     return result
 
 
 def _stored_operator(planes: NDArray[np.float64]) -> Matrix:
-    """Edges to the east, south, south-east and south-west; the diagonal is one wherever there is any equation."""
+    """Return the matrix of a level from its unit diagonal and its edges (east, south, south-east, south-west)."""
     _, height, width = planes.shape
     index = np.arange(height * width).reshape(height, width)
     matrix = np.zeros((height * width, height * width))
@@ -254,7 +279,7 @@ def _stored_operator(planes: NDArray[np.float64]) -> Matrix:
     return sp.csr_array(matrix[np.ix_(inside, inside)] + np.eye(inside.size))
 
 
-def _stored_transfer(weights: NDArray[np.float64], shape: tuple[int, int]) -> Matrix:
+def _stored_prolongation(weights: NDArray[np.float64], shape: tuple[int, int]) -> Matrix:
     rows, columns = weights.shape[1] - 2, weights.shape[2] - 2
     # For each plane: the fine pixel relative to (2I, 2J), and the coarse one relative to (I, J).
     layout = [
@@ -272,7 +297,7 @@ def _stored_transfer(weights: NDArray[np.float64], shape: tuple[int, int]) -> Ma
 
 
 def v_cycle(chain: list[Level], data: float) -> NDArray[np.float64]:
-    """B, dense: one V-cycle from zero with Chebyshev's polynomial of degree two over [1/2, 2] on both ways.
+    """Return B, dense: one V-cycle from zero that smooths with Chebyshev's polynomial of degree two over [1/2, 2].
 
     Its residual polynomial is T_2((theta - x) / delta) / T_2(theta / delta), theta = 5/4, delta = 3/4, so the
     smoother is M = (1 - that) / x, a polynomial of degree one, at x = S / (4 + data) on the finest level.
@@ -283,10 +308,10 @@ def v_cycle(chain: list[Level], data: float) -> NDArray[np.float64]:
         matrix = level.operator.toarray()
         return np.asarray(np.linalg.inv(matrix + np.diag(matrix.diagonal() == 0)))
     S = level.operator.toarray()
-    scale = 1.0 / (4.0 + data) if level.transfer is None else 1.0
+    scale = 1.0 / (4.0 + data) if level.prolongation is None else 1.0
     end = 2 * (1.25 / 0.75) ** 2 - 1
     M = scale * (4 * 1.25 / 0.75**2 / end * np.eye(n) - 2 / 0.75**2 / end * scale * S)
-    P = chain[1].transfer.toarray()
+    P = chain[1].prolongation.toarray()
     x = M
     y = x + P @ (v_cycle(chain[1:], data) @ (P.T @ (np.eye(n) - S @ x)))
     return np.asarray(y + M @ (np.eye(n) - S @ y))

@@ -1,4 +1,4 @@
-"""A visitor of `leadline studio` without a browser, the server here or in a process of its own, and a small scene."""
+"""A client of `leadline studio` without a browser, the server in this or another process, and a small scene."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from leadline.apps.network import Network
-from leadline.apps.studio.server import COOKIE, TOKEN, Limits, Studio
+from leadline.apps.studio.access import COOKIE, TOKEN_HEADER
+from leadline.apps.studio.server import Limits, Studio
 from leadline.bench.observations import observe
 from leadline.datasets.rendered import network_like_prior, render
 from leadline.io.depth.files import write_depth
+from leadline.priors.predictor import Predictor
 
 SIZE = (160, 120)
 KIND = {"prior_kind": "disparity", "unit": "mm"}
-"""What the files of `write_scene` are."""
+"""The unit and the kind of prior of the files of `write_scene`."""
 
 
 class Visitor:
-    """A session: its cookie, its token, and requests as the page sends them."""
+    """A session: its cookie, its token, and requests like those of the page."""
 
     def __init__(self, port: int) -> None:
         self.port, self.cookie, self.token = port, "", ""
@@ -47,18 +48,18 @@ class Visitor:
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        """As the page would send it; `headers` replace its own, and an empty one leaves it out."""
+        """Send a request like the page; `headers` replace its own, and an empty one is omitted."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        own = {"Cookie": self.cookie, TOKEN: self.token} | dict(headers or {})
+        own = {"Cookie": self.cookie, TOKEN_HEADER: self.token} | dict(headers or {})
         try:
             connection.request(method, path, body, {name: value for name, value in own.items() if value})
             answer = connection.getresponse()
-            return answer.status, dict(answer.getheaders()), answer.read()
+            return answer.status, {name.title(): value for name, value in answer.getheaders()}, answer.read()
         finally:
             connection.close()
 
-    def post(self, path: str, wish: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        status, _, content = self.request("POST", path, json.dumps(wish or {}).encode())
+    def post(self, path: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        status, _, content = self.request("POST", path, json.dumps(request or {}).encode())
         assert status == 200, content
         answer: dict[str, Any] = json.loads(content)
         return answer
@@ -69,12 +70,26 @@ class Visitor:
         answer: dict[str, Any] = json.loads(content)
         return answer
 
-    def run(self, path: str, wish: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The last state of a job: done with its outcome, or failed with its error."""
-        job = self.post(path, wish)["job"]
+    def run(self, path: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The final state of a job: done with its result, or failed with its error."""
+        job = self.post(path, request)["job"]
         while (state := self.state(job))["state"] in ("queued", "running"):
-            pass  # each answer waits a little by itself
+            pass  # each answer waits a moment for the end of the job
         return state
+
+    def result(self, path: str, request: Mapping[str, Any] | None = None) -> Any:
+        """The result of a job, which must succeed."""
+        state = self.run(path, request)
+        assert state["state"] == "done", state
+        return state["result"]
+
+    def complete(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The summary of a completion, which must succeed."""
+        summary: dict[str, Any] = self.result("/api/complete", request)
+        return summary
+
+    def download(self, summary: Mapping[str, Any], kind: str) -> bytes:
+        return self.get(f"/api/download/{summary['revision']}/{kind}")
 
     def put(self, role: str, path: Path, name: str | None = None) -> tuple[int, dict[str, Any]]:
         target = f"/api/file/{role}?name={name or path.name}"
@@ -82,7 +97,7 @@ class Visitor:
         return status, json.loads(content)
 
     def give(self, scene: Mapping[str, Path], *roles: str) -> None:
-        """Upload files of a scene: picture, measurements and prior unless told otherwise."""
+        """Upload files of a scene: by default image, measurements and prior."""
         for role in roles or ("image", "sparse", "prior"):
             status, answer = self.put(role, scene[role])
             assert (status, answer["name"]) == (200, scene[role].name)
@@ -94,21 +109,23 @@ class Visitor:
 
 
 @contextmanager
-def studio(networks: Mapping[str, Network] | None = None, limits: Limits | None = None) -> Iterator[Studio]:
-    """The server on a free port, in threads of this process."""
-    server = Studio("127.0.0.1", 0, {"none": Network("none", {}, None), **(networks or {})}, limits)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+def studio(
+    predictors: Mapping[str, Predictor] | None = None, limits: Limits | None = None, default_prior: str | None = None
+) -> Iterator[Studio]:
+    """The server on a free port, in a thread of this process."""
+    server = Studio("127.0.0.1", 0, {"none": Predictor("none"), **(predictors or {})}, limits, default_prior)
+    thread = threading.Thread(target=server.serve)
     thread.start()
     try:
         yield server
     finally:
-        server.shutdown()
+        server.stop()
         thread.join()
         server.close()
 
 
 class Process:
-    """The command in a process of its own, with its temporary files below `folder`."""
+    """The command in another process, with its temporary files in `folder`."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], *arguments: str) -> None:
         folder.mkdir(exist_ok=True)
@@ -141,7 +158,7 @@ class Process:
 
 
 def write_scene(folder: Path) -> dict[str, Path]:
-    """A small room's files, by role: measurements in millimetres, the prior a disparity."""
+    """Files of a small room by role: measurements in millimetres, the prior a disparity."""
     scene = render(*SIZE, seed=3)
     assert scene.reference is not None
     files = {

@@ -1,4 +1,4 @@
-"""`leadline bench`: run a protocol, look at it, make the paper's tables, compare."""
+"""`leadline bench`: run a protocol, show its progress and its tables, compare runs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leadline.apps.cli import say
 from leadline.apps.progress import Meter, image_progress
+from leadline.apps.terminal.help import OUTPUTS, PATH, RUN, LazyGroup, grouped_command, key_value_option, option
+from leadline.apps.terminal.messages import say
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from leadline.bench.results import Results
     from leadline.bench.tables import Table
 
-FOLDER = click.Path(path_type=Path)
-GEOMETRY, RATIOS = "geometry", "ratios"  # tables that are not made from the distributions of scores
-_PANELS = "For --html: pictures of the N best and N worst images of each method and subset. Default: 3."
+# The subcommands: `{name: ("module:attribute", short help)}`.
+SUBCOMMANDS = {
+    "run": ("leadline.apps.bench:run", "Run a protocol and store its records."),
+    "status": ("leadline.apps.bench:status", "Show the progress and the failures of a run."),
+    "report": ("leadline.apps.bench:report", "Make tables, or a page with pictures, from a run."),
+    "compare": ("leadline.apps.bench:compare", "Compare two runs image by image."),
+    "paper": ("leadline.apps.bench:paper", "Show the published tables, or a run beside them."),
+}
+GEOMETRY, RATIOS = "geometry", "ratios"  # tables that are not computed from distributions of scores
+_PROTOCOL, _TABLES = "Protocol", "Tables"  # headings of the help
+_OPTION_HELP = "An option of all {}, or LABEL:KEY=VALUE of one of them; may be repeated."
+_FOLDER = click.argument("folder", type=PATH, metavar="RUN")
 
 
 @click.group(
     name="bench",
+    cls=LazyGroup,
+    lazy=SUBCOMMANDS,
     epilog="""\b
 Examples:
   leadline bench run smoke -o RUN
@@ -36,116 +46,117 @@ Examples:
 """,
 )
 def command() -> None:
-    """The paper's benchmark: data sets, cases, priors and methods to records, and records to tables."""
+    """Benchmarks: run methods on data sets, and make the tables of the paper from the records."""
 
 
-@command.command(
+@grouped_command(
     epilog="""\b
 Examples:
   leadline bench run smoke -o RUN
   leadline bench run my.toml -o RUN --executor processes --workers 4
   leadline bench run paper --data /data --only iBims --only ARKit -o RUN
+  leadline bench run smoke -o RUN --data-option count=2 --method-option "Ours (paper):weight_data=0.01"
   leadline bench run my.toml -o RUN --executor ray --address auto
 """
 )
 @click.argument("protocol")
-@click.option(
-    "-o", "--output", type=FOLDER, required=True, metavar="RUN", help="Folder of the run; begun anew or resumed."
-)
-@click.option(
-    "--data", type=FOLDER, help="Folder that the protocol's relative paths are in. Default: the protocol's own."
-)
-@click.option("--root", "roots", multiple=True, metavar="LABEL=DIR", help="Where one data set is.")
-@click.option("--only", multiple=True, metavar="LABEL", help="Only this data set; may be given again.")
-@click.option("--prior", "priors", multiple=True, metavar="[LABEL=]SOURCE", help="Priors in place of the protocol's.")
-@click.option("--limit", type=click.IntRange(1), help="Only the first images of each data set.")
-@click.option(
+@option("-o", "--output", type=PATH, required=True, metavar="RUN", group=RUN, help="Folder of the run, new or old.")
+@option(
     "--executor",
     type=click.Choice(["serial", "processes", "ray"]),
     default="serial",
     show_default=True,
-    help="Where the work is done.",
+    group=RUN,
+    help="One image after the other, several processes, or a Ray cluster.",
 )
-@click.option("--workers", type=click.IntRange(1), help="How many at a time. Default: one per core.")
-@click.option("--address", help="Of a Ray cluster. Default: a new one on this machine.")
-@click.option("--retry", is_flag=True, help="Do failed records again.")
+@option("--workers", type=click.IntRange(1), group=RUN, help="Number of images at a time.  [default: one per core]")
+@option("--address", group=RUN, help="Address of a Ray cluster.  [default: a new one on this machine]")
+@option("--retry", is_flag=True, group=RUN, help="Compute failed records again.")
+@option("--limit", type=click.IntRange(1), group=_PROTOCOL, help="Use only the first images of each data set.")
+@option("--only", multiple=True, metavar="LABEL", group=_PROTOCOL, help="Use only this data set; may be repeated.")
+@option(
+    "--data",
+    type=PATH,
+    group=_PROTOCOL,
+    help="Folder that paths in the protocol are relative to.  [default: the folder of the protocol]",
+)
+@option("--root", "roots", multiple=True, metavar="LABEL=DIR", group=_PROTOCOL, help="Folder of one data set.")
+@option(
+    "--prior",
+    "priors",
+    multiple=True,
+    metavar="[LABEL=]SOURCE",
+    group=_PROTOCOL,
+    help="A prior instead of those of the protocol, e.g. onnx:MODEL.onnx; may be repeated.",
+)
+@key_value_option("--data-option", "data_options", group=_PROTOCOL, help=_OPTION_HELP.format("data sets"))
+@key_value_option("--prior-option", "prior_options", group=_PROTOCOL, help=_OPTION_HELP.format("priors"))
+@key_value_option("--method-option", "method_options", group=_PROTOCOL, help=_OPTION_HELP.format("methods"))
 def run(
     protocol: str,
     output: Path,
-    data: Path | None,
-    roots: tuple[str, ...],
-    only: tuple[str, ...],
-    priors: tuple[str, ...],
-    limit: int | None,
     executor: Any,
     workers: int | None,
     address: str | None,
     retry: bool,
+    roots: tuple[str, ...],
+    **selection: Any,
 ) -> None:
-    """Run PROTOCOL, a TOML file or the name of one that comes with leadline, into the folder RUN.
+    """Run PROTOCOL, a TOML file or the name of a protocol that comes with leadline, and store its records in RUN.
 
-    Killed and called again, it goes on where it was. A file that cannot be read becomes failed records, and the
-    rest goes on.
+    A killed run continues when the same command is given again. What cannot be read or computed becomes a failed record
+    with the reason, and the run continues.
     """
     from rich.console import Console
 
-    from leadline.bench.campaign import conduct
-    from leadline.bench.protocol import read_protocol
+    from leadline.bench.protocol_files import read_protocol
+    from leadline.bench.run import run_protocol
 
-    chosen = read_protocol(protocol, data=data, roots=dict(map(_root, roots)), only=only, priors=priors, limit=limit)
-    console = Console(stderr=True)
+    chosen = read_protocol(protocol, roots=dict(map(_parse_root, roots)), **selection)
+    settings = {"executor": executor, "workers": workers, "address": address, "retry": retry}
     begun = time.perf_counter()
-    with Meter(console) as meter:
-        end = conduct(
-            chosen,
-            output,
-            executor=executor,
-            workers=workers,
-            address=address,
-            retry=retry,
-            report=meter.show,
-        )
+    with Meter(Console(stderr=True)) as meter:
+        end = run_protocol(chosen, output, report=meter.show, **settings)
     seconds = time.perf_counter() - begun
-    click.echo(
-        f"{output}: {end.done} of {end.planned} records, {end.fresh} new in {seconds:.1f} s, {end.failed} failed."
-    )
+    click.echo(f"{output}: {end.done} of {end.planned} records, {end.new} new in {seconds:.1f} s, {end.failed} failed.")
     if end.failed:
         _say_reasons(output)
 
 
-@command.command(
+@grouped_command(
     epilog="""\b
 Example:
   leadline bench status RUN
 """
 )
-@click.argument("folder", type=FOLDER, metavar="RUN")
+@_FOLDER
 def status(folder: Path) -> None:
-    """How far RUN is: records planned, done and failed per data set and method, and what failed."""
+    """Show the progress of RUN: records planned, done and failed per data set and method, and reasons of failures."""
     from rich.table import Table as RichTable
 
+    from leadline.apps.terminal.tables import table_console
     from leadline.bench.records import RecordStore
 
     with RecordStore(folder) as store:
         rows = store.counts()
     table = RichTable()
-    for head in ("data set", "method", "planned", "done", "failed", "s per image"):
+    for head in ("data set", "method", "planned", "done", "failed", "seconds per record"):
         table.add_column(head, justify="left" if head in ("data set", "method") else "right")
-    for dataset, method, planned, done, bad, seconds in rows:
-        timed = f"{seconds / (done - bad):.3f}" if done > bad else "--"
-        table.add_row(dataset, method, str(planned), str(done), str(bad), timed)
-    _console().print(table)
-    planned, done, bad = (
-        (sum(column) for column in zip(*(row[2:5] for row in rows), strict=True)) if rows else (0, 0, 0)
-    )
-    click.echo(f"{done} of {planned} records, {bad} failed.")
-    if bad:
+    for row in rows:
+        scored = row.done - row.failed
+        timed = f"{row.seconds / scored:.3f}" if scored else "--"
+        table.add_row(row.dataset, row.method, str(row.planned), str(row.done), str(row.failed), timed)
+    table_console().print(table)
+    planned, done = sum(row.planned for row in rows), sum(row.done for row in rows)
+    failed = sum(row.failed for row in rows)
+    click.echo(f"{done} of {planned} records, {failed} failed.")
+    if failed:
         _say_reasons(folder)
     if done < planned:
-        click.echo("'leadline bench run' with the same protocol and folder goes on.")
+        click.echo("'leadline bench run' with the same protocol and folder continues the run.")
 
 
-@command.command(
+@grouped_command(
     epilog="""\b
 Examples:
   leadline bench report RUN
@@ -156,30 +167,44 @@ Examples:
   leadline bench report RUN --table ratios
 """
 )
-@click.argument("folder", type=FOLDER, metavar="RUN")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["terminal", "markdown", "latex", "csv"]),
-    default="terminal",
-    show_default=True,
-    help="Of the tables; csv writes the four files with all percentiles.",
-)
-@click.option("-o", "--output", type=FOLDER, help="Folder for the tables. Default: the standard output; for csv, RUN.")
-@click.option(
+@_FOLDER
+@option(
     "--table",
     "names",
     multiple=True,
-    help="Only this table; may be given again. Also 'ratios' to the paper's method, and "
-    "'geometry', which reads every reference once and is shown from then on.",
+    group=_TABLES,
+    help="Show only this table; may be repeated. 'ratios' compares every method with the paper's configuration. "
+    "'geometry' reads every reference once; from then on it is shown by default.",
 )
-@click.option("--prior", help="For tables about one prior. Default: the first.")
-@click.option("--case", "cases", multiple=True, help="Pool only this case; may be given again. Default: all.")
-@click.option("--html", type=FOLDER, metavar="FILE", help="Write all of it as one page for a browser, with pictures.")
-@click.option("--panels", type=click.IntRange(0), metavar="N", help=_PANELS)
+@option("--prior", group=_TABLES, help="Prior of the tables about one prior.  [default: the first]")
+@option("--case", "cases", multiple=True, group=_TABLES, help="Use only this case; may be repeated.  [default: all]")
+@option(
+    "--format",
+    "output_format",
+    type=click.Choice(["terminal", "markdown", "latex", "csv"]),
+    default="terminal",
+    show_default=True,
+    group=OUTPUTS,
+    help="Format of the tables; csv writes four files with all percentiles.",
+)
+@option(
+    "-o",
+    "--output",
+    type=PATH,
+    group=OUTPUTS,
+    help="Folder for the tables.  [default: the standard output; RUN for csv]",
+)
+@option("--html", type=PATH, metavar="FILE", group=OUTPUTS, help="Write one page for a browser, with pictures.")
+@option(
+    "--panels",
+    type=click.IntRange(0),
+    metavar="N",
+    group=OUTPUTS,
+    help="With --html: pictures of the N best and N worst images of each method and subset.  [default: 3]",
+)
 def report(
     folder: Path,
-    form: str,
+    output_format: str,
     output: Path | None,
     names: tuple[str, ...],
     prior: str | None,
@@ -187,22 +212,22 @@ def report(
     html: Path | None,
     panels: int | None,
 ) -> None:
-    """The paper's tables of RUN: medians over images and cases, per subset and as Macro; or a page with pictures."""
+    """Make the tables of the paper from RUN: medians over images and cases, per subset and as Macro."""
     from leadline.base.errors import InputError
-    from leadline.bench.ratios import ratios_table
+    from leadline.bench.compare import ratios_table
     from leadline.bench.records import read_records
-    from leadline.bench.reference import geometry_table, measure_references, read_references
+    from leadline.bench.reference_geometry import geometry_table, measure_references, read_references
     from leadline.bench.render import write_csvs
     from leadline.bench.results import read_results
     from leadline.bench.tables import TABLES
-    from leadline.report.page.build import PANELS, write_page
+    from leadline.report.page.html import PANELS, write_page
 
-    if html is not None and (form != "terminal" or output is not None):
-        raise InputError("--html writes one page of its own; leave --format and -o out, or call again for them.")
+    if html is not None and (output_format != "terminal" or output is not None):
+        raise InputError("--html writes one page; leave --format and -o out, or give them in a second call.")
     if html is None and panels is not None:
-        raise InputError("--panels is for --html FILE, which is not given.")
+        raise InputError("--panels needs --html FILE.")
     results = read_results(folder, cases=cases)
-    if form == "csv":
+    if output_format == "csv":
         for path in write_csvs(results, output or folder):
             click.echo(str(path))
         return
@@ -213,12 +238,12 @@ def report(
     if geometry is None and GEOMETRY in names:
         with image_progress() as progress:
             for reason in measure_references(folder, progress=progress):
-                say("note", f"left out: {reason}")
+                say("note", f"an image was left out: {reason}")
         geometry = read_references(folder)
     if geometry is not None:
         tables.append(geometry_table(geometry))
     if html is None:
-        _show(tables, form, output)
+        _show(tables, output_format, output)
         return
     count = PANELS if panels is None else panels
     with image_progress() as progress:
@@ -228,50 +253,50 @@ def report(
     click.echo(f"{html}: {page.size / 1e6:.1f} MB, {page.pictures} records with pictures.")
 
 
-@command.command(
+@grouped_command(
     epilog="""\b
 Examples:
   leadline bench compare RUN OTHER
-  leadline bench compare RUN RUN --method Ours --against KNN --metric mae
+  leadline bench compare RUN RUN --method best --against knn --metric mae
 """
 )
-@click.argument("first", type=FOLDER, metavar="RUN")
-@click.argument("second", type=FOLDER, metavar="RUN")
-@click.option(
-    "--metric", "metrics", multiple=True, default=("absrel", "nmed"), show_default=True, help="May be given again."
-)
-@click.option("--method", help="Only this method (its label).")
-@click.option("--against", help="The second run's method, if another.")
-@click.option("--worst", is_flag=True, help="Also list the ten images at which the second run loses most.")
+@click.argument("first", type=PATH, metavar="RUN")
+@click.argument("second", type=PATH, metavar="RUN")
+@option("--metric", "metrics", multiple=True, default=("absrel", "nmed"), show_default=True, help="May be repeated.")
+@option("--method", help="Compare only this method: its label, or the name of a method with its default label.")
+@option("--against", help="Method of the second run.  [default: the same method]")
+@option("--worst", is_flag=True, help="Also list the ten images at which the second run is worse by most.")
 def compare(
     first: Path, second: Path, metrics: tuple[str, ...], method: str | None, against: str | None, worst: bool
 ) -> None:
-    """Compare two runs image by image: the second's score minus the first's.
+    """Compare two runs image by image: the score of the second run minus that of the first.
 
-    The interval of the median difference is from resampling images; a star marks those that leave out zero.
+    The interval of the median difference is a bootstrap over images. A star marks intervals that exclude zero.
     """
     from rich.table import Table as RichTable
 
-    from leadline.bench.compare import compare as paired
+    from leadline.apps.terminal.tables import table_console
+    from leadline.bench.compare import compare as compare_records
     from leadline.bench.records import read_records
 
-    found = paired(read_records(first), read_records(second), metrics=metrics, method=method, against=against)
+    found = compare_records(read_records(first), read_records(second), metrics=metrics, method=method, against=against)
     table = RichTable(title=f"{second} minus {first}", title_justify="left")
     for head in ("subset", "prior", "method", "metric", "pairs", "median", "95 % interval", "", "wins", "losses"):
         table.add_column(head, justify="left" if head in ("subset", "prior", "method", "metric", "") else "right")
     for item in found:
         interval = f"{item.low:+.4f} to {item.high:+.4f}"
-        place = (item.dataset, item.prior, item.method, item.metric)
+        labels = (item.dataset, item.prior, item.method, item.metric)
         counts = (str(item.wins), str(item.losses))
-        table.add_row(*place, str(item.pairs), f"{item.median:+.4f}", interval, "*" * item.clear, *counts)
-    _console().print(table)
+        star = "*" if item.is_significant else ""
+        table.add_row(*labels, str(item.pairs), f"{item.median:+.4f}", interval, star, *counts)
+    table_console().print(table)
     for item in found if worst else ():
         click.echo(f"\n{item.dataset}, {item.prior}, {item.method}: worst {item.metric}")
         for pair in item.worst:
             click.echo(f"  {pair.difference:+.4f}  {pair.first:.4f} -> {pair.second:.4f}  {pair.image} ({pair.case})")
 
 
-@command.command(
+@grouped_command(
     epilog="""\b
 Examples:
   leadline bench paper
@@ -279,70 +304,62 @@ Examples:
   leadline bench paper RUN
 """
 )
-@click.argument("folder", type=FOLDER, metavar="[RUN]", required=False)
-@click.option(
+@click.argument("folder", type=PATH, metavar="[RUN]", required=False)
+@option(
     "--format",
-    "form",
+    "output_format",
     type=click.Choice(["terminal", "markdown", "latex"]),
     default="terminal",
     show_default=True,
-    help="Of the tables.",
+    help="Format of the tables.",
 )
-@click.option("-o", "--output", type=FOLDER, help="Folder for the tables. Default: the standard output.")
-@click.option("--table", "names", multiple=True, help="Only this published table; may be given again.")
-def paper(folder: Path | None, form: str, output: Path | None, names: tuple[str, ...]) -> None:
-    """The paper's published tables; with RUN, that run's numbers beside them."""
-    from leadline.bench.paper import beside, published, reference_geometry
-    from leadline.bench.reference import geometry_table
-    from leadline.bench.results import read_results
+@option("-o", "--output", type=PATH, help="Folder for the tables.  [default: the standard output]")
+@option("--table", "names", multiple=True, help="Show only this published table; may be repeated.")
+def paper(folder: Path | None, output_format: str, output: Path | None, names: tuple[str, ...]) -> None:
+    """Show the published tables of the paper; with RUN, the numbers of that run beside them."""
+    from leadline.bench.compare import compare_with_paper
+    from leadline.bench.reference_geometry import geometry_table
+    from leadline.bench.results import published_reference_geometry, published_results, read_results
 
-    numbers = published()
-    if folder is None:
-        tables = _score_tables(numbers, names)
-        if not names or GEOMETRY in names:
-            tables.append(geometry_table(reference_geometry()))
-        _show(tables, form, output)
-    else:
-        _show([beside(read_results(folder), numbers)], form, output)
+    if folder is not None:
+        _show([compare_with_paper(read_results(folder), published_results())], output_format, output)
+        return
+    tables = _score_tables(published_results(), names)
+    if not names or GEOMETRY in names:
+        tables.append(geometry_table(published_reference_geometry()))
+    _show(tables, output_format, output)
 
 
 def _score_tables(results: Results, names: tuple[str, ...], prior: str | None = None) -> list[Table]:
-    """Those of the names that are made from distributions of scores; without names, the usual ones."""
+    """The named tables that are computed from distributions of scores; without names, the default ones."""
     from leadline.bench.tables import tables_of
 
     scores = [name for name in names if name not in (GEOMETRY, RATIOS)]
     return tables_of(results, names=scores, prior=prior) if scores or not names else []
 
 
-def _console() -> Console:
-    """For tables: as wide as the terminal, or as they need where there is none."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=240)
-
-
-def _show(tables: list[Table], form: str, output: Path | None) -> None:
+def _show(tables: list[Table], output_format: str, output: Path | None) -> None:
+    from leadline.apps.terminal.tables import rich_table, table_console
     from leadline.base.errors import InputError
-    from leadline.bench.render import latex, markdown, terminal
+    from leadline.bench.render import latex, markdown
     from leadline.io.atomic import write_text
 
     if not tables:
-        raise InputError("There is nothing to show yet: no record has a score.")
+        raise InputError("There is nothing to show: no record has a score yet.")
     writers: dict[str, Callable[[Table], str]] = {"markdown": markdown, "latex": latex}
-    if form == "terminal":
+    if output_format == "terminal":
         if output is not None:
-            raise InputError("-o needs --format markdown, latex or csv: the terminal's tables are not for files.")
+            raise InputError("-o needs --format markdown, latex or csv.")
         for table in tables:
-            _console().print(terminal(table))
+            table_console().print(rich_table(table))
         return
     for table in tables:
-        text = writers[form](table)
+        text = writers[output_format](table)
         if output is None:
             click.echo(text)
             continue
         output.mkdir(parents=True, exist_ok=True)
-        path = output / f"{table.name}.{'md' if form == 'markdown' else 'tex'}"
+        path = output / f"{table.name}.{'md' if output_format == 'markdown' else 'tex'}"
         write_text(path, text)
         click.echo(str(path))
 
@@ -355,7 +372,7 @@ def _say_reasons(folder: Path) -> None:
             click.echo(f"{count} failed: {reason}", err=True)
 
 
-def _root(text: str) -> tuple[str, str]:
+def _parse_root(text: str) -> tuple[str, str]:
     label, equals, folder = text.partition("=")
     if not (label and equals and folder):
         raise click.BadParameter(f"must be LABEL=DIR, got {text!r}.", param_hint="--root")

@@ -1,37 +1,18 @@
-"""`leadline colmap`: dense depth for every image of a COLMAP model, from the points that the image sees."""
+"""`leadline colmap`: dense depth for every image of a COLMAP model."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import get_args
 
 import click
-import numpy as np
 
-from leadline.apps.cli import say, version
-from leadline.apps.complete import make_writable, prior_file
-from leadline.apps.network import Network, given_flags, prior_flags
-from leadline.apps.options import completion_flags, completion_options
-from leadline.apps.placement import fitted
-from leadline.base.arrays import FloatArray
-from leadline.base.errors import FileError, InputError
-from leadline.batch.folder import Report, conclude, guarded
-from leadline.batch.frame import FORMS, Outcome, compile_kernels, output_paths, run_frame
-from leadline.geometry.cameras import RayCamera
-from leadline.geometry.lenses import ColmapCamera
-from leadline.io.atomic import write_text
-from leadline.io.colmap import ColmapImage, ColmapModel, read_model
-from leadline.io.depth.files import read_depth, read_image, write_depth
-from leadline.io.exports import check_cameras, stem_of, write_3dgs, write_nerfstudio
-from leadline.io.frames import Frame, Settings
-
-if TYPE_CHECKING:
-    from leadline.io.colmap import Tracks
+from leadline.apps.complete import FORMATS
+from leadline.apps.options import completion_flags
+from leadline.apps.terminal.help import INPUTS, OUTPUTS, PATH, RUN, grouped_command, option
+from leadline.apps.terminal.prior_flags import PriorFlags, prior_flags
+from leadline.base.errors import FileError, InputError, param
+from leadline.core.options import CompletionOptions
 
 EXAMPLES = """\b
 Examples:
@@ -42,12 +23,13 @@ Examples:
 
 \b
 For each image NAME it writes sparse/NAME.npy, NAME_depth.npy, NAME_preview.png
-and, last, NAME.json. Depth lies on the image as it is given: with the lens's
-distortion, unless model and images are undistorted. Its unit is the model's, or
-metres with --scale. A run that was stopped goes on where it was.
+and, last, NAME.json. The depth has the pixels of the given image, with the
+distortion of its lens unless model and images are undistorted. Its unit is the
+model's, or metres with --scale. A run that was stopped continues when the same
+command is run again.
 
 \b
-Exports, in the model's unit whatever --scale is:
+Exports, in the unit of the model whatever --scale is:
   3dgs        out/3dgs, to be copied over the scene's folder; train with -d depths
   nerfstudio  out/nerfstudio/transforms.json and depths
 
@@ -55,200 +37,162 @@ Exports, in the model's unit whatever --scale is:
 Exit code: 0 all done; 1 an image failed or has too few points; 2 nothing could
 be done; 130 stopped by Ctrl-C.
 """
-
-_PATH = click.Path(path_type=Path)
-_EXPORTS = ("3dgs", "nerfstudio")
+EXPORTS = ("3dgs", "nerfstudio")
 
 
-@click.command(epilog=EXAMPLES)
-@click.argument("model", type=_PATH)
-@click.option("--images", type=_PATH, required=True, help="Folder with the images that the model names.")
-@click.option(
-    "--prior",
-    required=True,
+@grouped_command(epilog=EXAMPLES)
+@click.argument("model", type=PATH)
+@option("--images", group=INPUTS, type=PATH, required=True, help="Folder of the images that the model names.")
+@option("--scale", group=INPUTS, type=float, default=1.0, show_default=True, help="Metres per unit of the model.")
+@option(
+    "--min-track",
+    group=INPUTS,
+    type=click.IntRange(2),
+    default=3,
+    show_default=True,
+    help="Use only points that this many images see.",
+)
+@option(
+    "--max-error",
+    group=INPUTS,
+    type=float,
+    default=2.0,
+    show_default=True,
+    help="Use only points of at most this mean reprojection error, in pixels.",
+)
+@option(
+    "--min-points",
+    group=INPUTS,
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Leave out images with fewer points.",
+)
+@prior_flags(
+    text="Dense relative depth: a folder with a file for each image, or a network, as for 'leadline complete'.",
     metavar="DIR|NAME[:MODEL]",
-    help="Dense relative depth: a folder with a file for each image, or a network, as for 'leadline complete'.",
 )
-@click.option("-o", "--output", type=_PATH, required=True, help="Folder for the results; made if it is not there.")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="Metres per unit of the model, if known.")
-@click.option("--min-track", type=click.IntRange(2), default=3, show_default=True, help="Images that must see a point.")
-@click.option(
-    "--max-error", type=float, default=2.0, show_default=True, help="Largest reprojection error of a point, pixels."
+@option("--resize-prior", group="Prior", is_flag=True, help="Interpolate a prior of another size to the image.")
+@option(
+    "-o", "--output", group=OUTPUTS, type=PATH, required=True, help="Folder for the results; made if it is not there."
 )
-@click.option(
-    "--min-points", type=click.IntRange(1), default=10, show_default=True, help="Below, an image is left out."
+@option(
+    "--format",
+    "file_format",
+    group=OUTPUTS,
+    type=click.Choice(FORMATS),
+    default="npy",
+    show_default=True,
+    help="File format of the depth.",
 )
-@click.option("--export", "exports", type=click.Choice(_EXPORTS), multiple=True, help="May be repeated; see below.")
-@click.option(
+@option("--output-unit", group=OUTPUTS, help="Unit of the depth.  [default: m, i.e. the model's or --scale's; png mm]")
+@option("--calibrated", group=OUTPUTS, is_flag=True, help="Also write the calibrated prior, before the solve.")
+@option(
+    "--export",
+    "exports",
+    group=OUTPUTS,
+    type=click.Choice(EXPORTS),
+    multiple=True,
+    help="Also write the depth for a trainer, see below; may be repeated.",
+)
+@option(
     "--transforms",
-    type=_PATH,
+    group=OUTPUTS,
+    type=PATH,
     metavar="FILE",
-    help="For --export nerfstudio: extend a copy of it.  [default: the transforms.json beside --images, or a new one]",
+    help="For --export nerfstudio: extend a copy of this file.  [default: the transforms.json beside --images, or a "
+    "new one]",
 )
-@prior_flags
-@click.option("--resize-prior", is_flag=True, help="Interpolate a prior of another size to the image's.")
-@click.option("--form", type=click.Choice(list(FORMS)), default="npy", show_default=True, help="Form of the depth.")
-@click.option("--output-unit", help="Unit of the depth written.  [default: m, i.e. the model's or --scale's; png mm]")
-@click.option("--calibrated", is_flag=True, help="Also write the response-only depth.")
-@click.option("--overwrite", is_flag=True, help="Redo images that are complete already.")
-@click.option("--quiet", is_flag=True, help="Only notes and errors.")
+@option("--overwrite", group=RUN, is_flag=True, help="Complete images again that are complete already.")
+@option("--quiet", group=RUN, is_flag=True, help="Print only notes and errors.")
 @completion_flags
-def command(model: Path, images: Path, prior: str, output: Path, **flags: Any) -> int:
+def command(
+    model: Path,
+    images: Path,
+    scale: float,
+    min_track: int,
+    max_error: float,
+    min_points: int,
+    prior: PriorFlags,
+    resize_prior: bool,
+    output: Path,
+    file_format: str,
+    output_unit: str | None,
+    calibrated: bool,
+    exports: tuple[str, ...],
+    transforms: Path | None,
+    overwrite: bool,
+    quiet: bool,
+    completion: CompletionOptions,
+) -> int:
     """Complete every image of MODEL, the folder of a COLMAP model, binary or text."""
-    settings, network, priors = _choices(prior, images, output, flags)
-    from leadline.io.colmap import read_tracks
+    from leadline.apps.terminal.folder_report import FolderReport, make_output_folder
+    from leadline.apps.terminal.messages import announce_compiling, say
+    from leadline.batch.colmap import (
+        ExportFormat,
+        ModelJob,
+        PointLimits,
+        check_exports,
+        complete_model,
+        export_model,
+        find_transforms,
+    )
+    from leadline.batch.frame import FrameJob, OutputOptions, ensure_compiled
+    from leadline.batch.outcome import State
+    from leadline.io.colmap import read_model, read_tracks
+    from leadline.io.exports import stem_of
+    from leadline.io.frames import FrameOptions
 
-    registered = read_model(model)
-    beside = images.resolve().parent / "transforms.json"
-    transforms = flags["transforms"] or (beside if beside.is_file() else None)
-    for name in flags["exports"]:
-        if name == "3dgs" or transforms is None:
-            check_cameras(registered, name)  # better refused before the work than after
-    tracks = read_tracks(model)
-    make_writable(output)
-    if network is not None:
-        network.source  # noqa: B018  what is wrong with it is better said once than for each image
-    work = Work(registered, tracks, images, output, settings, network, priors, flags)
-    limits = {name: flags[name] for name in ("scale", "min_track", "max_error", "min_points")}
-    _write_record(output / "colmap.json", {"leadline": version(), "model": str(model), **limits})
-    if flags["scale"] == 1.0:
-        say("note", "depth is in the model's own unit; --scale gives metres per unit.")
-    report = Report(len(registered.images), output, flags["quiet"])
-
-    def run() -> None:
-        compile_kernels(settings.completion)
-        with report:
-            for name in sorted(registered.images):
-                report.take(work(registered.images[name]))
-
-    code = conclude(report, run)
-    done = {outcome.stem for outcome in report.outcomes if outcome.state != "failed"}
-    finished = [registered.images[name] for name in sorted(registered.images) if stem_of(name) in done]
-    if finished and code != 130:
-        _export(work, finished, transforms, flags)
-    return code
-
-
-def _choices(
-    prior: str, images: Path, output: Path, flags: Mapping[str, Any]
-) -> tuple[Settings, Network | None, Path | None]:
-    """The flags as what they stand for; those that would be ignored are refused."""
     if not images.is_dir():
-        raise FileError(f"--images {images}: there is no such folder; give the one that the model's names are in.")
+        raise FileError(f"{param('images')} {images}: there is no such folder; give the one that holds the images.")
     if output.resolve() == images.resolve():
-        raise InputError(f"-o {output}: is the folder of the images; choose another.")
-    if not 0 < flags["scale"] < np.inf:
-        raise InputError(f"--scale must be a positive number of metres per unit, got {flags['scale']}.")
-    if not flags["max_error"] > 0:
-        raise InputError(f"--max-error must be a positive number of pixels, got {flags['max_error']}.")
-    if flags["transforms"] is not None and "nerfstudio" not in flags["exports"]:
-        raise InputError("--transforms is for --export nerfstudio; add it, or leave --transforms out.")
-    priors, network = prior_file(prior), None
-    kind = {"kind": flags["prior_kind"], "floor": flags["prior_floor"]}
-    if priors is None:
-        network = Network.from_flags(prior, flags, **{name: value for name, value in kind.items() if value is not None})
-    elif not priors.is_dir():
-        raise FileError(f"--prior {priors}: there is no such folder; a model's images need one with a file for each.")
-    elif given_flags(flags):
-        raise InputError(f"{given_flags(flags)[0]} is for a prior that is predicted, and --prior is a folder.")
-    plain = ("prior_kind", "prior_floor", "resize_prior", "form", "output_unit", "calibrated")
-    chosen = {name: flags[name] for name in plain}
-    return Settings(unit="m", **chosen, completion=completion_options(flags)), network, priors
-
-
-@dataclass(frozen=True, eq=False)
-class Work:
-    """What is to be done with each image of a model."""
-
-    model: ColmapModel
-    tracks: Tracks
-    pictures: Path
-    output: Path
-    settings: Settings
-    network: Network | None
-    priors: Path | None
-    flags: Mapping[str, Any]
-
-    def __call__(self, image: ColmapImage) -> Outcome:
-        return guarded(stem_of(image.name), lambda: self._run(image))
-
-    def frame(self, image: ColmapImage) -> Frame:
-        """The image's files; its sparse depth and its prior need not be there yet."""
-        stem = stem_of(image.name)
-        return Frame(stem, self.pictures / image.name, self.output / "sparse" / f"{stem}.npy")
-
-    def depth(self, image: ColmapImage) -> FloatArray:
-        """The depth that was written, in the model's unit."""
-        files = output_paths(self.frame(image), self.settings, self.output)
-        try:
-            unit = json.loads(files["sidecar"].read_text(encoding="utf-8"))["units"]["depth"]["unit"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileError(f"{files['sidecar']}: is not a sidecar that leadline wrote; use --overwrite.") from error
-        return read_depth(files["depth"], unit).values / np.float32(self.flags["scale"])
-
-    def _run(self, image: ColmapImage) -> Outcome:
-        from leadline.priors.stored import find_prediction
-
-        frame = self.frame(image)
-        self._check_name(image)
-        size = read_image(frame.image).shape[1::-1]
-        sparse, notes = self._sparse(image, (size[0], size[1]))
-        points = int((sparse > 0).sum())
-        if points < self.flags["min_points"]:
-            seen = self.tracks.seen_by(image)
-            raise InputError(
-                f"has {points} usable points and --min-points is {self.flags['min_points']}; it sees {len(seen)} with "
-                f"any --min-track and --max-error (now {self.flags['min_track']} and {self.flags['max_error']:g})."
-            )
-        for path in (frame.sparse, self.output / frame.stem):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_depth(frame.sparse, sparse, "m")
-        prior = None if self.priors is None else find_prediction(self.priors, frame.stem)
-        frame = Frame(frame.stem, frame.image, frame.sparse, prior)
-        outcome = run_frame(frame, self.settings, self.output, network=self.network, overwrite=self.flags["overwrite"])
-        return Outcome(outcome.stem, outcome.state, outcome.message, (*notes, *outcome.notes), outcome.outputs)
-
-    def _sparse(self, image: ColmapImage, size: tuple[int, int]) -> tuple[FloatArray, tuple[str, ...]]:
-        """Sparse depth on the picture's grid, distorted as the picture is."""
-        from leadline.geometry.projection import z_buffer
-
-        camera, notes = fitted(self.model.camera_of(image).plain(), size)
-        limits = {name: self.flags[name] for name in ("min_track", "max_error")}
-        points, scale = self.tracks.seen_by(image, **limits), self.flags["scale"]
-        rays = _rays(camera) if isinstance(camera, ColmapCamera) else None
-        return z_buffer(points * scale, image.rotation, image.translation * scale, camera, rays), notes
-
-    def _check_name(self, image: ColmapImage) -> None:
-        """Refuse names that leave the folders, or that two images share up to the suffix."""
-        name = PurePosixPath(image.name)
-        if name.is_absolute() or ".." in name.parts:
-            raise InputError(f"the model's name {image.name!r} leaves --images; rename it in the model.")
-        if Counter(map(stem_of, self.model.images))[stem_of(image.name)] > 1:
-            raise InputError(f"{image.name!r} is not the only image of that name up to the suffix; rename one.")
-
-
-@lru_cache(maxsize=1)
-def _rays(camera: ColmapCamera) -> RayCamera:
-    """Images of one camera follow each other, and undistorting every pixel takes longer than projecting the points."""
-    return camera.rays()
-
-
-def _export(work: Work, images: list[ColmapImage], transforms: Path | None, flags: Mapping[str, Any]) -> None:
-    for name in dict.fromkeys(flags["exports"]):
-        folder = work.output / name
-        if name == "3dgs":
-            notes = write_3dgs(folder, work.model, images, work.depth)
-            advice = f"copy {folder} over the scene's folder and train with -d depths"
-        else:
-            notes = write_nerfstudio(folder, work.model, images, work.depth, work.pictures, transforms)
-            origin = "made from the model" if transforms is None else f"a copy of {transforms}"
-            advice = f"transforms.json is {origin}"
+        raise InputError(f"{param('output')} {output}: is the folder of the images; choose another.")
+    if transforms is not None and "nerfstudio" not in exports:
+        raise InputError(f"{param('transforms')} is for {param('export', 'nerfstudio')}; add it, or leave it out.")
+    limits = PointLimits(scale=scale, min_track=min_track, max_error=max_error, min_points=min_points)
+    priors, predictor = prior.open()
+    if priors is not None and not priors.is_dir():
+        raise FileError(f"{param('prior')} {priors}: there is no such folder; give one with a file for each image.")
+    kind = {"prior_kind": prior.kind, "prior_floor": prior.floor} if priors is not None else {}
+    frames = FrameJob(
+        folder=output,
+        inputs=FrameOptions(resize_prior=resize_prior, **kind),  # type: ignore[arg-type]
+        outputs=OutputOptions(format=file_format, output_unit=output_unit, calibrated=calibrated),
+        completion=completion,
+        predictor=predictor,
+        overwrite=overwrite,
+    )
+    registered = read_model(model)
+    transforms = transforms or find_transforms(images)
+    chosen: list[ExportFormat] = [name for name in get_args(ExportFormat) if name in exports]
+    check_exports(registered, chosen, transforms)
+    job = ModelJob(registered, read_tracks(model), images, priors, limits, frames)
+    make_output_folder(output)
+    if predictor is not None:
+        predictor.open()  # an error of the network is reported once, not for each image
+    if scale == 1.0:
+        say("note", "depth is in the unit of the model; --scale sets metres per unit.")
+    ensure_compiled(completion, announce_compiling)
+    report = FolderReport(len(registered.images), output, quiet=quiet)
+    interrupted = ""
+    try:
+        with report:
+            complete_model(job, report.add)
+    except KeyboardInterrupt:
+        interrupted = "stopped by Ctrl-C; finished images are complete, and the same command continues from here."
+    code = report.finish(interrupted=interrupted)
+    completed = {outcome.stem for outcome in report.outcomes if outcome.state is not State.FAILED}
+    finished = [image for name, image in sorted(registered.images.items()) if stem_of(name) in completed]
+    if not finished or interrupted:
+        return code
+    for name in chosen:
+        folder, notes = export_model(job, finished, name, transforms)
         for note in notes:
             say("note", note)
-        if not flags["quiet"]:
-            click.echo(f"{name}: {len(images)} images in {folder}; {advice}")
-
-
-def _write_record(path: Path, record: Mapping[str, Any]) -> None:
-    text = json.dumps(record, indent=2) + "\n"
-    write_text(path, text)
+        advice = f"copy {folder} over the scene's folder and train with -d depths"
+        if name == "nerfstudio":
+            origin = "made from the model" if transforms is None else f"a copy of {transforms}"
+            advice = f"transforms.json is {origin}"
+        if not quiet:
+            click.echo(f"{name}: {len(finished)} images in {folder}; {advice}")
+    return code

@@ -1,24 +1,23 @@
-"""`leadline complete`: what the command accepts, and the checks that come before any work."""
+"""`leadline complete`: one image, or folders of images."""
 
 from __future__ import annotations
 
-import difflib
-import json
-import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from leadline.apps.cli import say
-from leadline.apps.network import Network, given_flags, prior_flags
-from leadline.apps.options import Numbers, completion_flags, completion_options
-from leadline.base.errors import FileError, InputError
-from leadline.batch.frame import FORMS, run_frame
-from leadline.io.frames import Frame, Settings
+from leadline.apps.options import completion_flags
+from leadline.apps.terminal.help import CAMERA, INPUTS, OUTPUTS, PATH, RUN, Numbers, grouped_command, option
+from leadline.apps.terminal.prior_flags import PriorFlags, prior_flags
+from leadline.base.errors import FileError, InputError, param
+from leadline.core.options import CompletionOptions
 
+if TYPE_CHECKING:
+    from leadline.core.noise import Noise
+
+FORMATS = ("png", "npy", "npz", "exr", "pfm", "tiff")
 EXAMPLES = """\b
 Examples:
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior prior.npy -o out/
@@ -33,281 +32,244 @@ Examples:
 
 \b
 For each frame STEM it writes STEM_depth.png (16 bit, in the unit of --sparse),
-STEM_preview.png and, last, STEM.json, which says how the depth came about. A
-folder that was stopped goes on where it was. 'leadline priors' lists the names
-that --prior takes.
+STEM_preview.png and, last, STEM.json, which records how the depth was computed.
+With --points it also writes STEM_sparse.png, the projected points, and
+STEM_points.png, a picture of them. A folder run that was stopped continues when
+the same command is run again. 'leadline priors' lists the names for --prior.
 
 \b
 Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
 130 stopped by Ctrl-C.
 """
 
-MIN_CONFIDENCE = 2
-_PATH = click.Path(path_type=Path)
 
-
-@click.command(epilog=EXAMPLES)
-@click.argument("image", type=_PATH)
-@click.option(
+@grouped_command(epilog=EXAMPLES)
+@click.argument("image", type=PATH)
+@option(
     "--sparse",
-    type=_PATH,
+    group=INPUTS,
+    type=PATH,
     help="Measured depth, a file or a folder; 0, NaN and inf mean not measured.",
 )
-@click.option(
+@option(
     "--points",
-    type=_PATH,
+    group=INPUTS,
+    type=PATH,
     metavar="CLOUD",
-    help="In place of --sparse: a point cloud, projected first as 'leadline project' does; with --camera or --kitti.",
+    help="A point cloud in place of --sparse; it needs --camera or --kitti.",
 )
-@click.option(
-    "--prior",
-    required=True,
-    metavar="PATH|NAME[:MODEL]",
-    help="Dense relative depth: a file, a folder, or a network by its name, with the path or id of its model.",
+@option(
+    "--unit",
+    group=INPUTS,
+    help="Unit of --sparse: mm, cm, m, kitti, tum ... or metres per count.  [default: guessed, with a note]",
 )
-@click.option("-o", "--output", type=_PATH, required=True, help="Folder for the results; made if it is not there.")
-@click.option(
-    "--unit", help="Unit of --sparse: mm, cm, m, kitti, tum ... or metres per count. If missing, guessed aloud."
-)
-@prior_flags
-@click.option("--valid", type=_PATH, help="Mask, a file or a folder: > 0 where prior and measurements may be used.")
-@click.option("--resize-prior", is_flag=True, help="Interpolate a prior of another size to the image's.")
-@click.option(
+@option(
     "--scatter-sparse",
+    group=INPUTS,
     is_flag=True,
-    help="Move measurements of a map of another size to the nearest pixels; of several in one, the nearest stays.",
+    help="If --sparse has another size than the image: move its measurements to the nearest pixels.",
 )
-@click.option(
-    "--confidence", type=_PATH, help="How far each pixel of --sparse is trusted, of its size: a file or a folder."
-)
-@click.option(
+@option("--confidence", group=INPUTS, type=PATH, help="Confidence of each pixel of --sparse, a file or a folder.")
+@option(
     "--min-confidence",
+    group=INPUTS,
     type=float,
-    help=f"Leave out measurements with less.  [default: {MIN_CONFIDENCE}, the highest of ARKit's levels]",
+    help="Leave out measurements of lower confidence.  [default: 2, the highest of ARKit's levels]",
 )
-@click.option("--form", type=click.Choice(list(FORMS)), default="png", show_default=True, help="Form of the depth.")
-@click.option(
-    "--output-unit",
-    help="Unit of the depth written.  [default: m; for png that of --sparse if it is a centimetre or finer and holds "
-    "the depth, else mm]",
-)
-@click.option("--calibrated", is_flag=True, help="Also write the response-only depth.")
-@click.option(
-    "--sigma",
-    is_flag=True,
-    help="Also write the depth's standard deviation in metres (.npy beside a png), at three times the cost.",
-)
-@click.option(
+@option(
     "--noise",
+    group=INPUTS,
     type=Numbers(),
     metavar="C[,P[,Q]]",
-    help="Standard deviation of a measurement z: C metres, P z and Q z^2, added in the square.  [default: exact]",
+    help="Standard deviation of a measurement z: the root of C^2 + (P z)^2 + (Q z^2)^2, in metres.  [default: the "
+    "measurements are exact]",
 )
-@click.option("--ply", is_flag=True, help="Also write a coloured point cloud, with your camera or the prior's.")
-@click.option(
-    "--intrinsics", type=Numbers(), metavar="FX,FY,CX,CY", help="Pinhole camera in pixels; centres at integers."
+@option("--valid", group=INPUTS, type=PATH, help="Mask, a file or a folder: > 0 where the inputs may be used.")
+@prior_flags(text="Dense relative depth: a file, a folder, or a network by its name and, optionally, its model.")
+@option("--resize-prior", group="Prior", is_flag=True, help="Interpolate a prior of another size to the image.")
+@option(
+    "--intrinsics",
+    group=CAMERA,
+    type=Numbers(),
+    metavar="FX,FY,CX,CY",
+    help="Pinhole camera in pixels, for --ply; pixel centres are at integers.",
 )
-@click.option(
+@option(
     "--camera",
-    type=_PATH,
+    group=CAMERA,
+    type=PATH,
     metavar="FILE",
-    help="The same as JSON: {width, height, fx, fy, cx, cy}; a lens adds model and params.",
+    help="Camera as JSON, for --ply and --points: {width, height, fx, fy, cx, cy}; a lens adds model and params.",
 )
-@click.option("--extrinsics", type=_PATH, metavar="FILE", help="Of --points, from the cloud to the camera, JSON.")
-@click.option("--kitti", type=_PATH, metavar="PATH", help="Of --points: KITTI's calibration in place of these two.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Worker processes, for folders.")
-@click.option("--overwrite", is_flag=True, help="Redo frames that are complete already.")
-@click.option("--quiet", is_flag=True, help="Only notes and errors.")
+@option(
+    "--extrinsics",
+    group=CAMERA,
+    type=PATH,
+    metavar="FILE",
+    help="For --points: transform from the cloud to the camera, JSON.",
+)
+@option(
+    "--kitti",
+    group=CAMERA,
+    type=PATH,
+    metavar="PATH",
+    help="For --points: KITTI's calibration, in place of --camera and --extrinsics.",
+)
+@option(
+    "-o", "--output", group=OUTPUTS, type=PATH, required=True, help="Folder for the results; made if it is not there."
+)
+@option(
+    "--format",
+    "file_format",
+    group=OUTPUTS,
+    type=click.Choice(FORMATS),
+    default="png",
+    show_default=True,
+    help="File format of the depth.",
+)
+@option(
+    "--output-unit",
+    group=OUTPUTS,
+    help="Unit of the depth.  [default: m; for png the unit of --sparse if it is a centimetre or finer and 16 bits of "
+    "it hold the depth, else mm, else kitti]",
+)
+@option("--calibrated", group=OUTPUTS, is_flag=True, help="Also write the calibrated prior, before the solve.")
+@option(
+    "--sigma",
+    group=OUTPUTS,
+    is_flag=True,
+    help="Also write the standard deviation of the depth in metres (npy beside a png). It takes three times as long.",
+)
+@option("--ply", group=OUTPUTS, is_flag=True, help="Also write a coloured point cloud; needs a camera.")
+@option(
+    "--jobs", group=RUN, type=click.IntRange(1), default=1, show_default=True, help="Worker processes, for folders."
+)
+@option("--overwrite", group=RUN, is_flag=True, help="Complete frames again that are complete already.")
+@option("--quiet", group=RUN, is_flag=True, help="Print only notes and errors.")
 @completion_flags
-def command(image: Path, sparse: Path | None, prior: str, output: Path, **flags: Any) -> int:
-    """Complete IMAGE, a picture or a folder of pictures, from sparse metric depth and a dense relative prior.
+def command(
+    image: Path,
+    sparse: Path | None,
+    points: Path | None,
+    unit: str | None,
+    scatter_sparse: bool,
+    confidence: Path | None,
+    min_confidence: float | None,
+    noise: tuple[float, ...] | None,
+    valid: Path | None,
+    prior: PriorFlags,
+    resize_prior: bool,
+    intrinsics: tuple[float, ...] | None,
+    camera: Path | None,
+    extrinsics: Path | None,
+    kitti: Path | None,
+    output: Path,
+    file_format: str,
+    output_unit: str | None,
+    calibrated: bool,
+    sigma: bool,
+    ply: bool,
+    jobs: int,
+    overwrite: bool,
+    quiet: bool,
+    completion: CompletionOptions,
+) -> int:
+    """Complete IMAGE, an image or a folder of images, from sparse metric depth and a dense relative prior.
 
     In folders, the files of a frame have the same name up to the suffix.
     """
-    file = prior_file(prior)
-    measured = _measurements(sparse, flags)
-    named = {"IMAGE": image, **measured, "--prior": file, "--valid": flags["valid"]}
-    named["--confidence"] = flags["confidence"]
-    inputs = {name: path for name, path in named.items() if path is not None}
-    network = _network(prior, flags) if file is None else None
-    flags["min_confidence"] = _least(flags)
-    settings = _settings(flags, network)
-    folders = _are_folders(inputs)
-    if not folders and flags["jobs"] > 1:
-        raise InputError("--jobs is for folders; one image uses all cores by itself.")
-    if folders and any(path.resolve() == output.resolve() for path in inputs.values()):
-        raise InputError(
-            f"-o {output}: is one of the input folders, and results would be taken for inputs; choose another."
-        )
-    make_writable(output)
-    if network is not None:
-        network.source  # noqa: B018  what is wrong with it is better said once than for each frame
-    if folders:
-        from leadline.batch.folder import run_folder
+    from leadline.apps.terminal.folder_report import FolderReport, make_output_folder, print_outcome
+    from leadline.apps.terminal.messages import announce_compiling, say_notes
+    from leadline.batch.folder import complete_folder, match_frames
+    from leadline.batch.frame import FrameJob, OutputOptions, complete_frame, ensure_compiled
+    from leadline.io.frames import MIN_CONFIDENCE, FrameFiles, FrameOptions
 
-        return run_folder(
-            inputs,
-            settings,
-            output,
-            network=network,
-            jobs=flags["jobs"],
-            overwrite=flags["overwrite"],
-            quiet=flags["quiet"],
-        )
-    if sparse is None:
-        sparse, unit = _projected(image, output, flags)
-        settings = replace(settings, unit=unit)
-    frame = Frame(image.stem, image, sparse, file, flags["valid"], flags["confidence"])
-    outcome = run_frame(frame, settings, output, network=network, overwrite=flags["overwrite"])
-    for note in outcome.notes:
-        say("note", note)
-    if not flags["quiet"]:
-        written = [f"wrote {path}" for path in outcome.outputs]
-        click.echo("\n".join([f"{image.stem}: {outcome.message}", *written]))
-    return 0
-
-
-def _measurements(sparse: Path | None, flags: Mapping[str, Any]) -> dict[str, Path]:
-    """The file of the measurements by its flag; what only concerns the other kind of them is refused."""
-    points = flags["points"]
     if (sparse is None) == (points is None):
-        raise InputError("give one of --sparse, measured depth, and --points, a point cloud: the measurements.")
-    if sparse is not None:
-        for name in ("extrinsics", "kitti"):
-            if flags[name] is not None:
-                raise InputError(f"--{name} is for --points; leave it out.")
-        return {"--sparse": sparse}
-    for name in ("unit", "scatter_sparse", "confidence"):
-        if flags[name]:
-            raise InputError(f"--{name.replace('_', '-')} is for --sparse, and --points is a cloud; leave it out.")
-    if flags["intrinsics"] is not None:
-        raise InputError("--points takes the camera as a file: give --camera in place of --intrinsics.")
-    if points.is_dir():
+        raise InputError(f"give one of {param('sparse')}, a depth map, and {param('points')}, a point cloud.")
+    if min_confidence is not None and confidence is None:
+        raise InputError(f"{param('min_confidence')} needs a map of confidence; add {param('confidence')}.")
+    prior_file, predictor = prior.open(_focal_length(intrinsics, camera))
+    used = ply or points is not None or (predictor is not None and "focal" in predictor.options)
+    if (intrinsics or camera) and not used:
         raise InputError(
-            f"--points {points}: is a folder; give one cloud, or project them first (leadline project). "
-            "A COLMAP model is for leadline colmap."
+            f"{param('intrinsics')} and {param('camera')} are for a point cloud; add {param('ply', True)}, or leave "
+            "them out."
         )
-    return {"--points": points}
-
-
-def _projected(image: Path, output: Path, flags: Mapping[str, Any]) -> tuple[Path, str]:
-    """The cloud as a sparse map among the outputs, as 'leadline project' makes it, and its unit."""
-    from leadline.apps.project import command as project
-
-    sparse = output / f"{image.stem}_sparse.png"
-    files = {name: flags[name] for name in ("camera", "extrinsics", "kitti")}
-    click.get_current_context().invoke(
-        project, cloud=flags["points"], output=sparse, image=image, quiet=flags["quiet"], **files
-    )
-    return sparse, json.loads(sparse.with_suffix(".json").read_text(encoding="utf-8"))["unit"]
-
-
-def _least(flags: Mapping[str, Any]) -> float | None:
-    if flags["confidence"] is None:
-        if flags["min_confidence"] is not None:
-            raise InputError("--min-confidence is about a map of confidence; add --confidence.")
-        return None
-    return MIN_CONFIDENCE if flags["min_confidence"] is None else flags["min_confidence"]
-
-
-def prior_file(prior: str) -> Path | None:
-    """The file or folder that ``--prior`` names; None if it names a network.
-
-    Raises
-    ------
-    FileError
-        It is neither.
-    """
-    from leadline.io.depth.files import DEPTH_SUFFIXES
-    from leadline.priors import PRIORS
-
-    path, (name, _, argument) = Path(prior), prior.partition(":")
-    if path.exists():
-        return path
-    if name == "files" and argument:
-        return Path(argument)
-    if name in PRIORS:
-        return None
-    if path.suffix.lower() in DEPTH_SUFFIXES or len(path.parts) > 1:
-        return path  # that it is missing is said where the other files are looked for
-    close = difflib.get_close_matches(name, PRIORS, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else "'leadline priors' lists the names."
-    raise FileError(f"--prior {prior}: there is no such file or folder, and no prior of that name; {hint}")
-
-
-def _network(prior: str, flags: Mapping[str, Any]) -> Network:
-    """The network with the options that flags of other things stand for."""
-    from leadline.io.cameras import camera_record, read_camera
-    from leadline.priors import prior_options
-
-    meant = {"kind": flags["prior_kind"], "floor": flags["prior_floor"]}
-    options = {name: value for name, value in meant.items() if value is not None}
-    known = flags["intrinsics"] or ([camera_record(read_camera(flags["camera"]))["fx"]] if flags["camera"] else None)
-    taken = prior_options(prior.partition(":")[0])
-    if known and "focal" in taken and not {"focal", "fov_x"} & flags["prior_option"].keys():
-        options["focal"] = known[0]
-    return Network.from_flags(prior, flags, **options)
-
-
-def _settings(flags: Mapping[str, Any], network: Network | None) -> Settings:
-    """The flags as `Settings`; those that would be ignored are refused."""
-    from leadline.io.cameras import read_camera
-
-    intrinsics, camera = flags["intrinsics"], flags["camera"]
-    told = network is not None and "focal" in network.options
-    if (intrinsics or camera) and not (flags["ply"] or flags["points"] or told):
-        raise InputError("--intrinsics and --camera are for the point cloud; add --ply, or leave them out.")
-    if intrinsics is not None and camera is not None:
-        raise InputError("--intrinsics and --camera say the same; give one of them.")
-    if intrinsics is not None and len(intrinsics) != 4:
-        raise InputError(f"--intrinsics must be the four numbers fx,fy,cx,cy, got {len(intrinsics)} instead.")
-    if network is None and given_flags(flags):
-        raise InputError(f"{given_flags(flags)[0]} is for a prior that is predicted, and --prior is a file.")
-    if flags["noise"] is not None and not (1 <= len(flags["noise"]) <= 3 and min(flags["noise"]) >= 0):
-        raise InputError(f"--noise must be one to three numbers of at least 0, got {flags['noise']} instead.")
-    for name in ("unit", "output_unit"):
-        _check_unit(name, flags[name])
-    plain = ("unit", "prior_kind", "prior_floor", "resize_prior", "scatter_sparse", "min_confidence", "form")
-    return Settings(
-        **{name: flags[name] for name in (*plain, "output_unit", "calibrated", "sigma", "noise", "ply")},
+    inputs = FrameOptions(
+        unit=unit,
+        prior_kind=prior.kind if prior_file else None,
+        prior_floor=prior.floor if prior_file else None,
+        resize_prior=resize_prior,
+        scatter_sparse=scatter_sparse,
+        min_confidence=MIN_CONFIDENCE if min_confidence is None else min_confidence,
+        noise=_noise(noise),
         intrinsics=intrinsics,
-        camera=None if camera is None or (flags["points"] and not flags["ply"]) else read_camera(camera),
-        completion=completion_options(flags),
     )
+    outputs = OutputOptions(format=file_format, output_unit=output_unit, calibrated=calibrated, sigma=sigma, ply=ply)
+    given = {"image": image, "sparse": sparse, "points": points, "prior": prior_file}
+    given |= {"valid": valid, "confidence": confidence}
+    paths = {name: path for name, path in given.items() if path is not None}
+    is_folder = _are_folders({name: path for name, path in paths.items() if not (path is points and path.is_dir())})
+    if not is_folder and jobs > 1:
+        raise InputError(f"{param('jobs')} is for folders; one image uses all cores by itself.")
+    if is_folder and any(path.resolve() == output.resolve() for path in paths.values()):
+        raise InputError(
+            f"{param('output')} {output}: is one of the input folders, and results would be read as inputs; choose "
+            "another."
+        )
+    job = FrameJob(
+        folder=output, inputs=inputs, outputs=outputs, completion=completion, predictor=predictor, overwrite=overwrite
+    )
+    if not is_folder:
+        files = FrameFiles(**given, camera=camera, extrinsics=extrinsics, kitti=kitti)  # type: ignore[arg-type]
+        make_output_folder(output)
+        print_outcome(complete_frame(files, job, announce_compiling=announce_compiling), quiet=quiet)
+        return 0
+    make_output_folder(output)
+    if predictor is not None:
+        predictor.open()  # an error of the network is reported once, not for each frame
+    matches = match_frames(paths, camera=camera)
+    say_notes(matches.notes)
+    ensure_compiled(completion, announce_compiling)
+    report = FolderReport(len(matches.frames), output, quiet=quiet)
+    interrupted = ""
+    try:
+        with report:
+            complete_folder(matches.frames, job, report.add, workers=jobs)
+    except KeyboardInterrupt:
+        interrupted = "stopped by Ctrl-C; finished frames are complete, and the same command continues from here."
+    return report.finish(interrupted=interrupted, also=matches.ambiguous)
 
 
-def _check_unit(name: str, unit: str | None) -> None:
-    """Refuse an unknown unit before the first file is read."""
-    from leadline.io.depth.units import as_unit
+def _noise(numbers: tuple[float, ...] | None) -> Noise | None:
+    from leadline.core.noise import Noise
 
-    if unit is not None:
-        try:
-            as_unit(unit)
-        except InputError as error:
-            raise InputError(str(error).replace("`unit`", f"--{name}".replace("_", "-"))) from error
+    if numbers is None:
+        return None
+    if not 1 <= len(numbers) <= 3:
+        raise InputError(f"{param('noise')} must be one to three numbers, got {len(numbers)} instead.")
+    return Noise(**dict(zip(("constant", "proportional", "quadratic"), numbers, strict=False)))
+
+
+def _focal_length(intrinsics: tuple[float, ...] | None, camera: Path | None) -> float | None:
+    from leadline.io.cameras import camera_record, read_camera
+
+    if intrinsics is not None:
+        return intrinsics[0]
+    return None if camera is None else float(camera_record(read_camera(camera))["fx"])
 
 
 def _are_folders(inputs: Mapping[str, Path]) -> bool:
     """Whether the inputs are folders; refuses missing ones, and files mixed with folders."""
+    from leadline.base.registry import suggestion
+
     for name, path in inputs.items():
         if not path.exists():
             near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-            close = difflib.get_close_matches(path.name, near, n=1)
-            hint = f"did you mean {path.parent / close[0]}?" if close else "check the path."
-            raise FileError(f"{name} {path}: there is no such file; {hint}")
+            hint = suggestion(path.name, near, "check the path.")
+            raise FileError(f"{param(name)} {path}: there is no such file; {hint}")
     kinds = {name: path.is_dir() for name, path in inputs.items()}
     if len(set(kinds.values())) > 1:
-        named = ", ".join(f"{name} is a {'folder' if folder else 'file'}" for name, folder in kinds.items())
+        named = ", ".join(f"{param(name)} is a {'folder' if folder else 'file'}" for name, folder in kinds.items())
         raise InputError(f"{named}; give files only, or folders only.")
-    return kinds["IMAGE"]
-
-
-def make_writable(output: Path) -> None:
-    """Make the folder, and find out now rather than after the first solve whether it takes files."""
-    probe = output / f".{secrets.token_hex(4)}.part"
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise FileError(f"-o {output}: cannot write there ({error.strerror}); choose a folder of your own.") from error
+    return kinds["image"]

@@ -1,26 +1,34 @@
-"""`leadline datasets`: which data sets there are, and whether a tree on disk is one of them."""
+"""`leadline datasets`: the list of data sets, checks of a folder, and statistics of its reference depth."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from leadline.apps.cli import LazyGroup
+from leadline.apps.progress import image_progress
+from leadline.apps.terminal.help import PATH, LazyGroup, grouped_command, key_value_option, option
+from leadline.apps.terminal.messages import say
+from leadline.base.errors import FileError, param
 
 if TYPE_CHECKING:
-    from leadline.datasets.check import TreeReport
+    from leadline.datasets.tree_check import TreeReport
 
 # The subcommands: `{name: ("module:attribute", short help)}`.
 SUBCOMMANDS = {
-    "check": ("leadline.apps.datasets:check", "Say what is missing or wrong in a tree on disk."),
-    "geometry": ("leadline.apps.dataset_statistics:geometry", "Coverage, holes, connectivity and depth of references."),
-    "audit": ("leadline.apps.dataset_statistics:audit", "Count far pixels and what pooling recovers of them."),
+    "check": ("leadline.apps.datasets:check", "Report what is missing or wrong in a folder."),
+    "geometry": ("leadline.apps.datasets:geometry", "Coverage, holes, connectivity and depth of the references."),
+    "audit": ("leadline.apps.datasets:audit", "Count background depth in the pixels of near objects."),
 }
+# Number of faults or unreadable images that are listed before "and n more".
+LISTED = 5
 
-SHOWN = 5  # of a list of faults
+_NAME = click.argument("name", metavar="NAME")
+_ROOT = click.argument("root", metavar="ROOT", type=PATH)
+_OPTIONS = key_value_option(
+    "--data-option", "options", help="An option of the data set, e.g. max_depth=20 or size=[756,504]; may be repeated."
+)
 
 
 @click.group(
@@ -35,87 +43,179 @@ Examples:
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """List the data sets: images in the paper, what each needs on disk, where that comes from, its licence."""
+    """List the data sets: images in the paper, files that each needs, where they come from, the licence."""
     if ctx.invoked_subcommand is not None:
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from leadline.datasets import DATASETS, ORIGINS
+    from leadline.datasets import DATASETS
 
     table = Table(show_lines=True)
-    for title in ("name", "images in the paper", "needs on disk, in its folder", "source", "licence"):
-        table.add_column(
-            title, overflow="fold", no_wrap=title == "name", justify="right" if "paper" in title else "left"
-        )
-    for name in DATASETS:
-        origin = ORIGINS[name]
-        images = "-" if origin.images is None else str(origin.images)
-        table.add_row(*map(Text, (name, images, origin.needs, origin.source, origin.licence)))
+    for title in ("name", "images in the paper", "files in its folder", "source", "licence"):
+        numbers = title == "images in the paper"
+        table.add_column(title, overflow="fold", no_wrap=title == "name", justify="right" if numbers else "left")
+    for name, facts in DATASETS.items():
+        images = "-" if facts.images is None else str(facts.images)
+        table.add_row(*map(Text, (name, images, facts.needs, facts.source, facts.licence)))
     Console().print(table)
 
 
-def parse_options(ctx: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`key=value`, the value as JSON where it is JSON (numbers, lists, true, null) and as text where not."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            raise click.BadParameter(f"{pair!r} is not of the form key=value.", ctx, parameter)
-        try:
-            options[key] = json.loads(text)
-        except json.JSONDecodeError:
-            options[key] = text
-    return options
-
-
-@click.command(
+@grouped_command(
     epilog="""\b
 Examples:
   leadline datasets check ibims data/ibims1
-  leadline datasets check ibims data/ibims1 --set form=raw --set max_depth=20
+  leadline datasets check ibims data/ibims1 --data-option format=raw --data-option max_depth=20
   leadline datasets check scenes data/scenes --read all
 """
 )
-@click.argument("name", metavar="NAME")
-@click.argument("root", metavar="ROOT", type=click.Path(path_type=Path))
-@click.option("--read", "reads", default="8", show_default=True, metavar="N|all", help="How many images to read.")
-@click.option(
-    "--set",
-    "options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=parse_options,
-    help="An option of the data set, e.g. max_depth=20 or size=[756,504].",
-)
+@_NAME
+@_ROOT
+@option("--read", "reads", default="8", show_default=True, metavar="N|all", help="How many images to read.")
+@_OPTIONS
 @click.pass_context
 def check(ctx: click.Context, name: str, root: Path, reads: str, options: dict[str, Any]) -> None:
-    """Say what is missing or wrong in the tree of data set NAME in the folder ROOT.
+    """Report what is missing or wrong in the folder ROOT of the data set NAME.
 
-    Looks for every file of every image and reads a few images. Ends with exit code 0 if all is well, 1 if files are
-    missing or wrong, 2 if there is no such data set in ROOT at all.
+    Looks for every file of every image and reads some images. The exit code is 0 if all is well, 1 if files are missing
+    or wrong, and 2 if the folder does not hold the data set at all.
     """
-    from leadline.datasets import ORIGINS, dataset
-    from leadline.datasets.check import check_tree
+    from leadline.datasets import DATASETS, dataset
+    from leadline.datasets.tree_check import check_tree
 
     if reads != "all" and not reads.isdigit():
         raise click.BadParameter(f"must be a number of images or 'all', got {reads!r}.", ctx, param_hint="--read")
     if name == "scenes":
-        options = {"reference_only": False, **options}  # those without a reference are to be read, too
+        options = {"reference_only": False, **options}  # scenes without a reference are checked, too
     tree = dataset(name, root, **options)
     report = check_tree(tree, None if reads == "all" else int(reads))
-    for line in _lines(report, ORIGINS[name].images if name in ORIGINS else None):
+    for line in _report_lines(report, DATASETS[name].images):
         click.echo(line)
     ctx.exit(0 if report.sound else 1)
 
 
-def _lines(report: TreeReport, expected: int | None) -> list[str]:
+@grouped_command(
+    epilog="""\b
+Examples:
+  leadline datasets geometry ibims data/ibims1 -o statistics/
+  leadline datasets geometry tanks data/tanks --data-option scenes=Barn -o statistics/
+"""
+)
+@_NAME
+@_ROOT
+@option("-o", "--output", type=PATH, required=True, help="Folder for the tables; made if it is not there.")
+@option("--subset", help="Name of the subset in the table.  [default: as in the paper]")
+@_OPTIONS
+@click.pass_context
+def geometry(
+    ctx: click.Context, name: str, root: Path, output: Path, subset: str | None, options: dict[str, Any]
+) -> None:
+    """Coverage, holes, connectivity and depth of the references of the data set NAME in the folder ROOT.
+
+    Writes reference_geometry.csv, with seven percentiles of each subset, and reference_geometry_images.csv, with a row
+    per image. The exit code is 1 if images could not be read; the tables are then of the others.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from leadline.datasets import dataset
+    from leadline.datasets.reference_statistics import reference_geometry, write_reference_geometry
+
+    tree = dataset(name, root, **options)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{param('output')} {output}: the folder cannot be made ({error.strerror}).") from error
+    with image_progress() as progress:
+        found = reference_geometry(tree, subset=subset, progress=progress)
+    table = Table()
+    for title in ("subset", "images", "percentile", "valid", "holes", "largest", "depth (m)"):
+        table.add_column(title, justify="left" if title == "subset" else "right")
+    for row in found.rows:
+        shares = (f"{share:.4f}" for share in (row.valid_fraction, row.hole_fraction, row.largest_component))
+        table.add_row(row.subset, str(row.images), f"p{row.percentile}", *shares, f"{row.depth_m:.3f}")
+    Console().print(table)
+    for path in write_reference_geometry(found, output):
+        click.echo(f"wrote {path}")
+    ctx.exit(_report_failures(found.failures))
+
+
+@grouped_command(
+    epilog="""\b
+Examples:
+  leadline datasets audit tanks data/tanks --data-option scenes=Courthouse
+  leadline datasets audit ibims data/ibims1 --radius 2 --radius 4 -o frames.csv
+"""
+)
+@_NAME
+@_ROOT
+@option("-o", "--output", type=PATH, help="Also write a table with a row per image.")
+@option(
+    "--far",
+    "far_ratio",
+    type=float,
+    default=2.0,
+    show_default=True,
+    help="Pixels beyond this many medians of their image are far.",
+)
+@option(
+    "--share",
+    type=click.FloatRange(0, 1),
+    default=0.1,
+    show_default=True,
+    help="Count the images with a larger share of far pixels.",
+)
+@option(
+    "--radius",
+    "radii",
+    type=click.IntRange(0),
+    multiple=True,
+    default=(4, 8, 16),
+    show_default=True,
+    help="Radius of the window, in pixels of the full resolution; may be repeated.",
+)
+@_OPTIONS
+@click.pass_context
+def audit(
+    ctx: click.Context,
+    name: str,
+    root: Path,
+    output: Path | None,
+    far_ratio: float,
+    share: float,
+    radii: tuple[int, ...],
+    options: dict[str, Any],
+) -> None:
+    """Look for background depth in the pixels of near objects, in the data set NAME in the folder ROOT.
+
+    Counts the pixels beyond twice the median of their image, the images that have more than 10 % of them, and how many
+    of them have a near depth in a window around them. The exit code is 1 if images could not be read.
+    """
+    from leadline.datasets import dataset
+    from leadline.datasets.far_pixel_audit import audit as run
+    from leadline.datasets.far_pixel_audit import write_audit
+
+    tree = dataset(name, root, **options)
+    with image_progress() as progress:
+        found = run(tree, radii=radii, far_ratio=far_ratio, progress=progress)
+    click.echo(f"images          {len(found.frames)}")
+    click.echo(f"far pixels      {found.far_fraction:.2%} of the valid pixels are beyond {far_ratio:g} medians")
+    click.echo(f"images affected {found.fraction_of_frames(share):.1%} have more than {share:.0%} far pixels")
+    for radius, recovered in zip(found.radii, found.recovered, strict=True):
+        click.echo(f"radius {radius:<8} {recovered:.1%} of the far pixels recovered")
+    if output is not None:
+        write_audit(found, output)
+        click.echo(f"wrote {output}")
+    ctx.exit(_report_failures(found.failures))
+
+
+def _report_lines(report: TreeReport, expected: int | None) -> list[str]:
     lines = [f"images     {report.images}" + (f" (the paper has {expected})" if expected is not None else "")]
-    lines.append(f"missing    {_counted(len(report.missing), 'file')}")
-    lines += _shown([str(path) for path in report.missing])
+    lines.append(f"missing    {_count(len(report.missing), 'file')}")
+    lines += _shorten([str(path) for path in report.missing])
     sizes = ", ".join(f"{size} ({count})" for size, count in sorted(report.sizes.items()))
-    lines.append(f"read       {_counted(report.read, 'image')}{f': {sizes}' if sizes else ''}")
+    lines.append(f"read       {_count(report.read, 'image')}{f': {sizes}' if sizes else ''}")
     if report.coverage:
         low, high = min(report.coverage), max(report.coverage)
         lines.append(
@@ -123,16 +223,25 @@ def _lines(report: TreeReport, expected: int | None) -> list[str]:
         )
     if report.read:
         lines.append(f"camera     in {report.cameras} of {report.read}{'' if report.cameras else ': no normals'}")
-    lines.append(f"faults     {_counted(len(report.faults), 'image')}")
-    lines += _shown([reason for _, reason in report.faults])
+    lines.append(f"faults     {_count(len(report.faults), 'image')}")
+    lines += _shorten([reason for _, reason in report.faults])
     lines.append("complete" if report.sound else "not complete")
     return lines
 
 
-def _shown(entries: list[str]) -> list[str]:
-    more = [f"  and {len(entries) - SHOWN} more"] if len(entries) > SHOWN else []
-    return [f"  {entry}" for entry in entries[:SHOWN]] + more
+def _shorten(entries: list[str]) -> list[str]:
+    more = [f"  and {len(entries) - LISTED} more"] if len(entries) > LISTED else []
+    return [f"  {entry}" for entry in entries[:LISTED]] + more
 
 
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
+
+
+def _report_failures(failures: tuple[tuple[str, str], ...]) -> int:
+    """Print the images that could not be read; returns the exit code."""
+    for _, reason in failures[:LISTED]:
+        say("note", reason)
+    if failures:
+        say("note", f"{len(failures)} images could not be read and are left out.")
+    return 1 if failures else 0

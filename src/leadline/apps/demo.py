@@ -1,8 +1,7 @@
-"""`leadline demo`: a rendered room, a faulty prior, the paper's measurements, six methods, and what came of it."""
+"""`leadline demo`: a rendered room with a faulty prior, completed by several methods from the paper's measurements."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,21 +11,21 @@ import numpy as np
 
 import leadline.methods as registry
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import FileError
-from leadline.base.strict_json import json_ready
+from leadline.base.errors import FileError, param
+from leadline.base.strict_json import dump_json
 from leadline.bench.metrics import DepthScores, NormalScores, depth_scores, normal_scores, normals, relative_error
-from leadline.bench.observations import CASES, Case, Observed, observe
+from leadline.bench.observations import CASES, Case, Observations, observe
 from leadline.core.options import CompletionOptions
 from leadline.core.prior import Prior
 from leadline.datasets.rendered import network_like_prior, render
 from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import Camera
 from leadline.io.atomic import atomic_write, write_text
-from leadline.io.clouds.files import write_ply
+from leadline.io.clouds.ply import write_ply
 from leadline.io.depth.files import write_depth
 from leadline.methods import MethodResult
-from leadline.report.colour import Picture, colourise, dots, limits, normals_picture
-from leadline.report.panel import Bar, Tile, panel
+from leadline.report.colour import Picture, colour_range, colourise, draw_measurements, normals_picture
+from leadline.report.tiles import ColourBar, Tile, draw_panel
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,10 +37,12 @@ DEMO_METHODS = {
     "gmetric": "affine in depth",
     "glog": "affine in log depth",
     "response": "adaptive response",
-    "ours": "response + residual",
+    "ours": "the paper's method",
+    "best": "leadline's default",
 }
-_SHOWN = ("gdisp", "response", "ours")
-_ERROR_SHOWN = 0.06  # relative error at the dark end of every error map
+_SHOWN = ("gdisp", "ours", "best")
+_DEFAULT = "best"
+_LARGEST_ERROR_SHOWN = 0.06  # relative error at the dark end of every error map
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class DemoScore:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found, and the files it wrote."""
+    """The scores of the demo, and the files it wrote."""
 
     scores: tuple[DemoScore, ...]
     files: tuple[Path, ...]
@@ -67,13 +68,13 @@ class DemoResult:
 
 @dataclass(frozen=True)
 class _Run:
-    """Everything the outputs are made from."""
+    """The inputs and results that the outputs are made from."""
 
     scene: Scene
     reference: FloatArray
     camera: Camera
     prior: Prior
-    observed: dict[Case, Observed]
+    observed: dict[Case, Observations]
     results: dict[tuple[Case, str], MethodResult]
 
 
@@ -90,9 +91,9 @@ def run_demo(output: Path, *, width: int = 640, height: int = 480, seed: int = 0
     width, height : int
         Size of the rendered picture in pixels.
     seed : int
-        Of the room and of the prior's faults. The measurements are a fixed grid.
+        Of the room and of the errors of the prior. The measurements are a fixed grid.
     console : rich.console.Console
-        Where the table goes.
+        Where the table is printed.
 
     Raises
     ------
@@ -103,7 +104,9 @@ def run_demo(output: Path, *, width: int = 640, height: int = 480, seed: int = 0
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{output}: cannot be made a folder ({error.strerror}). Give another --output.") from error
+        raise FileError(
+            f"{output}: cannot be made a folder ({error.strerror}). Choose another {param('output')}."
+        ) from error
     run = _run(width, height, seed)
     scores = tuple(_score(run, case, name) for case, name in run.results)
     console.print(_table(scores))
@@ -115,13 +118,14 @@ def run_demo(output: Path, *, width: int = 640, height: int = 480, seed: int = 0
 
 def _run(width: int, height: int, seed: int) -> _Run:
     scene = render(width, height, seed=seed)
-    # `render` always knows both; the checks tell the type checker.
     if scene.reference is None or not isinstance(scene.camera, Camera):
         raise TypeError("a rendered scene has a reference and a pinhole camera")
     prior = Prior(network_like_prior(scene.reference, seed=seed))
     observed = {case: observe(scene.reference, case) for case in CASES}
     results = {
-        (case, name): registry.method(name)(prior, observed[case].sparse) for case in CASES for name in DEMO_METHODS
+        (case, name): registry.run_method(registry.method(name), prior, observed[case].sparse)
+        for case in CASES
+        for name in DEMO_METHODS
     }
     return _Run(scene, scene.reference, scene.camera, prior, observed, results)
 
@@ -144,8 +148,9 @@ def _table(scores: tuple[DemoScore, ...]) -> Table:
     columns = [(case, kind) for case in CASES for kind in ("AbsRel", "NMed")]
     best = {(case, kind): np.nanmin([values[name, case, kind] for name in DEMO_METHODS]) for case, kind in columns}
     table = Table(
-        title="Held-out error: AbsRel, and NMed in degrees; lower is better, the best in bold",
-        caption="A made-up prior on a rendered room: an illustration, not evidence. MAE and more are in demo.json.",
+        title="Error where nothing was measured: AbsRel, and the median normal error NMed in degrees",
+        caption="Lower is better; the lowest is bold. An artificial prior on a rendered room illustrates, it does not "
+        "prove. MAE and more are in demo.json.",
         box=box.SIMPLE_HEAD,  # fits a terminal of 80 columns
         padding=(0, 1, 0, 0),
     )
@@ -167,22 +172,21 @@ def _write(output: Path, run: _Run, scores: tuple[DemoScore, ...], options: dict
     picture, depth_file, cloud, numbers = (
         output / name for name in ("demo.png", "demo_depth.png", "cloud.ply", "demo.json")
     )
-    image = panel(_tiles(run, scores), heading="leadline demo", note=_note(run))
+    image = draw_panel(_tiles(run, scores), heading="leadline demo", note=_note(run))
     atomic_write(picture, lambda path: image.save(path, format="PNG"))
 
-    depth = run.results["distributed", "ours"].depth
+    depth = run.results["distributed", _DEFAULT].depth
     write_depth(depth_file, depth, "mm")
     known = np.isfinite(depth)
     write_ply(cloud, run.camera.points(depth)[known], run.scene.image[known])
 
     record = {
         "scene": {**options, "camera": asdict(run.camera)},
-        "options": asdict(CompletionOptions()),
+        "options": asdict(CompletionOptions.paper()),
         "measurements": {case: int(np.isfinite(run.observed[case].sparse).sum()) for case in CASES},
         "scores": [asdict(score) for score in scores],
     }
-    text = json.dumps(json_ready(record), indent=2, allow_nan=False) + "\n"
-    write_text(numbers, text)
+    write_text(numbers, dump_json(record))
     return picture, depth_file, cloud, numbers
 
 
@@ -195,16 +199,16 @@ def _note(run: _Run) -> str:
 
 
 def _tiles(run: _Run, scores: tuple[DemoScore, ...]) -> list[list[Tile]]:
-    low, high = limits(run.reference)
-    metres = Bar("depth", f"{low:.1f} m", f"{high:.1f} m")
-    relative = Bar("depth", "near", "far")
+    low, high = colour_range(run.reference)
+    metres = ColourBar("depth", f"{low:.1f} m", f"{high:.1f} m")
+    relative = ColourBar("depth", "near", "far")
     found = {(score.case, score.method): score for score in scores}
-    result = run.results["distributed", "ours"].depth
+    result = run.results["distributed", _DEFAULT].depth
     scene = [
         Tile(run.scene.image, "Image"),
         _measurements(run, "distributed", "Measurements", metres, low, high),
-        Tile(colourise(run.prior.depth()), "Prior", "relative, faulty", relative),
-        Tile(colourise(result, low=low, high=high), "Completed depth", "ours", metres),
+        Tile(colourise(run.prior.depth()), "Prior", "relative, with errors", relative),
+        Tile(colourise(result, low=low, high=high), "Completed depth", "leadline's default, best", metres),
     ]
     orientation = [Tile(_normals(run.reference, run.camera), "Normals of the reference")]
     for name in _SHOWN:
@@ -218,20 +222,20 @@ def _tiles(run: _Run, scores: tuple[DemoScore, ...]) -> list[list[Tile]]:
     return rows
 
 
-def _measurements(run: _Run, case: Case, title: str, bar: Bar, low: float, high: float) -> Tile:
+def _measurements(run: _Run, case: Case, title: str, bar: ColourBar, low: float, high: float) -> Tile:
     sparse = run.observed[case].sparse
-    picture = dots(sparse, run.scene.image, low=low, high=high)
+    picture = draw_measurements(sparse, run.scene.image, low=low, high=high)
     return Tile(picture, title, f"{int(np.isfinite(sparse).sum())} pixels, enlarged", bar)
 
 
 def _errors(run: _Run, found: dict[tuple[Case, str], DemoScore], case: Case) -> list[Tile]:
-    bar = Bar("error", "0", f"{_ERROR_SHOWN:.0%}")
+    bar = ColourBar("error", "0", f"{_LARGEST_ERROR_SHOWN:.0%}")
     tiles = []
     for name in _SHOWN:
         error = relative_error(run.results[case, name].depth, run.reference)
-        if case != "distributed":  # there, what is not scored is single pixels, which would only speckle the map
+        if case != "distributed":  # there only single pixels are not scored, and leaving them out would speckle the map
             error[~run.observed[case].scored] = np.nan
-        picture = colourise(error, low=0.0, high=_ERROR_SHOWN, scheme="error")
+        picture = colourise(error, low=0.0, high=_LARGEST_ERROR_SHOWN, scheme="error")
         tiles.append(Tile(picture, f"Error: {name}", f"AbsRel {found[case, name].depth.absrel:.2%}", bar))
     return tiles
 

@@ -1,178 +1,208 @@
-"""`leadline diagnose`: how a prediction relates to the reference, for files or for an image of a run."""
+"""`leadline diagnose`: diagnostics of one image with a ground truth, from files or from a benchmark run."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from leadline.apps.cli import say
-from leadline.apps.network import Network, given_flags, prior_flags
-from leadline.apps.options import completion_flags, completion_options
-from leadline.base.errors import FileError, InputError
+from leadline.apps.options import completion_flags
+from leadline.apps.terminal.help import INPUTS, OUTPUTS, PATH, PRIOR, grouped_command, option
+from leadline.apps.terminal.messages import say, say_notes
+from leadline.apps.terminal.prior_flags import PriorFlags, prior_flags
+from leadline.base.errors import FileError, InputError, param
+from leadline.core.options import CompletionOptions
+from leadline.io.frames import FrameFiles, FrameOptions, read_frame
 
 if TYPE_CHECKING:
-    from leadline.report.trial import Trial
+    from leadline.priors.predictor import Predictor
+    from leadline.report.image_results import ImageResults
 
-_PATH = click.Path(path_type=Path)
-_RUN = ("run", "name", "dataset", "case", "methods", "prior", "output", "bin_width")
+BENCHMARK = "Image of a benchmark run"
+_RUN = ("run", "name", "dataset", "case", "methods", "prior_spec", "output", "bin_width")
 
 
-@click.command(
+@grouped_command(
     epilog="""\b
 Examples:
   leadline diagnose photo.jpg --sparse lidar.png --unit mm --prior prior.npy --reference depth.npy -o OUT
   leadline diagnose --run RUN --image room-0 -o DIAGNOSIS
-  leadline diagnose --run RUN --image room-0 --case outer --method Ours --method KNN -o DIAGNOSIS
+  leadline diagnose --run RUN --image room-0 --case outer --method ours --method knn -o DIAGNOSIS
 
 \b
 It writes diagnosis.json with all numbers, and as PNG, SVG and PDF:
-  linearity   error maps, and predicted against reference depth
-  response    the gain along depth, and the error along the exponent
-  errors      along depth, and along the distance to the nearest measurement
-  groups      bands of points that follow lines of their own
+  linearity   error maps, and true against predicted depth
+  response    slope of the response along depth, and error along the exponent
+  errors      errors along depth and along the distance to the nearest measurement
+  groups      groups of pixels that follow different lines of depth over the prior
 """
 )
-@click.argument("image", type=_PATH, required=False)
-@click.option("--sparse", type=_PATH, help="Measured depth; 0, NaN and inf mean not measured.")
-@click.option(
-    "--prior",
-    metavar="PATH|NAME[:MODEL]",
-    help="Dense relative depth: a file or a network by its name. With --run: the prior's label; default: the first.",
+@click.argument("image", type=PATH, required=False)
+@option("--sparse", group=INPUTS, type=PATH, help="Measured depth; 0, NaN and inf mean not measured.")
+@option(
+    "--unit",
+    group=INPUTS,
+    help="Unit of --sparse: mm, cm, m, kitti, tum ... or metres per count.  [default: guessed, with a note]",
 )
-@click.option("--reference", type=_PATH, help="True depth to compare with, where it was not measured.")
-@click.option("-o", "--output", type=_PATH, required=True, help="Folder for the results; made if it is not there.")
-@click.option(
-    "--unit", help="Unit of --sparse: mm, cm, m, kitti, tum ... or metres per count. If missing, guessed aloud."
+@option("--reference", group=INPUTS, type=PATH, help="True depth; scored at pixels that were not measured.")
+@option("--reference-unit", group=INPUTS, help="Unit of --reference.  [default: guessed, with a note]")
+@option("--valid", group=INPUTS, type=PATH, help="Mask: > 0 where the inputs may be used.")
+@option(
+    "--scatter-sparse",
+    group=INPUTS,
+    is_flag=True,
+    help="If --sparse has another size than the image: move its measurements to the nearest pixels.",
 )
-@click.option("--reference-unit", help="Unit of --reference. If missing, guessed aloud.")
-@prior_flags
-@click.option("--valid", type=_PATH, help="Mask: > 0 where prior and measurements may be used.")
-@click.option("--resize-prior", is_flag=True, help="Interpolate a prior of another size to the image's.")
-@click.option(
-    "--scatter-sparse", is_flag=True, help="Move measurements of a map of another size to the nearest pixels."
+@prior_flags(
+    text="Dense relative depth: a file or a network by its name. With --run: the label of a prior.  [default with "
+    "--run: the first]",
+    required=False,
 )
-@click.option("--run", type=_PATH, metavar="RUN", help="A benchmark run to take the image from, instead of files.")
-@click.option("--image", "name", help="With --run: the image's name in it.")
-@click.option("--dataset", help="With --run: the data set's label, if several have such an image.")
-@click.option("--case", help="With --run: which measurements. Default: the run's first case.")
-@click.option("--method", "methods", multiple=True, help="With --run: a method's label; may be given again.")
-@click.option(
-    "--bin", "bin_width", type=float, default=0.05, show_default=True, help="Width of the depth bins in metres."
+@option("--resize-prior", group=PRIOR, is_flag=True, help="Interpolate a prior of another size to the image.")
+@option("--run", group=BENCHMARK, type=PATH, metavar="RUN", help="A benchmark run to take the image from.")
+@option("--image", "name", group=BENCHMARK, help="Name of the image in the run.")
+@option("--dataset", group=BENCHMARK, help="Label of the data set, if several have such an image.")
+@option("--case", group=BENCHMARK, help="Case of the measurements.  [default: the first of the run]")
+@option("--method", "methods", group=BENCHMARK, multiple=True, help="Label of a method; may be repeated.")
+@option(
+    "-o", "--output", group=OUTPUTS, type=PATH, required=True, help="Folder for the results; made if it is not there."
+)
+@option(
+    "--bin",
+    "bin_width",
+    group=OUTPUTS,
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Width of the bins of predicted depth in metres.",
 )
 @completion_flags
-def command(image: Path | None, run: Path | None, output: Path, bin_width: float, **flags: Any) -> int:
-    """Diagnose how linear the relation of predicted to true depth is, and what each response makes of it.
+def command(
+    image: Path | None,
+    sparse: Path | None,
+    unit: str | None,
+    reference: Path | None,
+    reference_unit: str | None,
+    valid: Path | None,
+    scatter_sparse: bool,
+    prior: PriorFlags,
+    resize_prior: bool,
+    run: Path | None,
+    name: str | None,
+    dataset: str | None,
+    case: str | None,
+    methods: tuple[str, ...],
+    output: Path,
+    bin_width: float,
+    completion: CompletionOptions,
+) -> int:
+    """Diagnose how linear the relation between predicted and true depth is, and which response coordinate fits best.
 
-    Give files, as to 'leadline complete' and with a --reference; or --run and --image for an image of a benchmark
-    run, whose maps are computed again from its protocol.
+    Give the files of 'leadline complete' and a --reference. Or give --run and --image for an image of a benchmark run,
+    whose depth maps are computed again from its protocol.
     """
     if run is None:
-        trial = _from_files(image, flags)
+        _refuse_given(("name", "dataset", "case", "methods"), "it selects from a --run, which is not given")
+        needed = {"image": image, "sparse": sparse, "prior": prior.spec, "reference": reference}
+        if image is None or sparse is None or prior.spec is None or reference is None:
+            missing = ", ".join(param(name) for name, value in needed.items() if value is None)
+            raise InputError(
+                f"{missing} missing: give all four of {', '.join(map(param, needed))}, or {param('run')} and --image."
+            )
+        prior_file, predictor = prior.open()
+        frame_files = FrameFiles(image=image, sparse=sparse, prior=prior_file, valid=valid)
+        options = FrameOptions(
+            unit=unit,
+            prior_kind=prior.kind if prior_file else None,
+            prior_floor=prior.floor if prior_file else None,
+            resize_prior=resize_prior,
+            scatter_sparse=scatter_sparse,
+        )
+        results = _from_files(frame_files, options, predictor, reference, reference_unit, completion)
     else:
         if image is not None:
-            raise InputError("with --run the image is named by --image, and no file is given.")
-        _refuse_given((), "with --run, files and options are the run's own", but=_RUN)
-        trial = _from_run(run, flags)
-    from leadline.report import diagnostic_plots as plots
-    from leadline.report.diagnosis import SCALED, diagnose
-    from leadline.report.figures.plotting import save_figure, save_numbers
+            raise InputError("with --run, --image names the image; leave the file out.")
+        _refuse_given((), "with --run, the inputs and options are those of the run", but=_RUN)
+        results = _from_run(run, prior.spec, name, dataset, case, methods)
+    from leadline.report.diagnostics.diagnosis import SCALED_PRIOR, diagnose
+    from leadline.report.diagnostics.files import write_diagnosis
 
-    found = diagnose(trial, bin_width=bin_width)
-    numbers = found.to_dict()
-    drawings = {
-        "linearity": plots.linearity(trial, found.relations),
-        "response": plots.response_plot(found),
-        "errors": plots.error_plot(found),
-    }
-    try:
-        groups = plots.group_plot(trial)
-        drawings["groups"], numbers["groups"] = groups.figure, groups.numbers
-    except InputError as error:
-        say("note", f"no groups: {error}")
-    files = [save_numbers(numbers, output, "diagnosis")]
-    for name, figure in drawings.items():
-        files += save_figure(figure, output, name)[:1]
-    click.echo(f"{trial.title}: exponent {found.profile.chosen:.4g}")
-    for label, entry in found.relations.items():
-        errors = "" if label == SCALED else f"  trend {entry.trend_cm:7.2f} cm  MAE {entry.mae:.4f} m"
-        click.echo(f"  {label:<20} r {entry.pearson:.4f}{errors}")
-    click.echo("\n".join(f"wrote {path}" for path in files))
-    few = [label for label, entry in found.relations.items() if entry.sparse]
+    found = diagnose(results, bin_width=bin_width)
+    written = write_diagnosis(found, results, output)
+    if written.no_groups:
+        say("note", f"there is no plot of groups: {written.no_groups}")
+    width = max(map(len, found.linearity))
+    click.echo(f"{found.title}: exponent {found.profile.chosen:.4g}")
+    for label, entry in found.linearity.items():
+        errors = "" if label == SCALED_PRIOR else f"  trend error {entry.trend_cm:7.2f} cm  MAE {entry.mae:.4f} m"
+        click.echo(f"  {label:<{width}}  r {entry.pearson:.4f}{errors}")
+    click.echo("\n".join(f"wrote {path}" for path in written.paths))
+    few = [label for label, entry in found.linearity.items() if entry.few_displayed]
     if few:
-        say("note", f"most pixels lie in bins of {bin_width:g} m with too few others ({', '.join(few)}); widen --bin.")
+        say(
+            "note",
+            f"most pixels lie in bins of {bin_width:g} m with fewer than 30 pixels ({', '.join(few)}); widen --bin.",
+        )
     return 0
 
 
 def _refuse_given(names: Collection[str], why: str, *, but: Collection[str] = ()) -> None:
-    """Refuse options that would be ignored: those of `names`, or all but some, that were given by hand."""
+    """Refuse given options that would be ignored: those of `names`, or all except `but`."""
     context = click.get_current_context()
     for parameter in context.command.params:
         name = str(parameter.name)
         wanted = name in names or (bool(but) and name not in but)
         if wanted and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise InputError(f"{parameter.opts[0]} does not go with this: {why}.")
+            raise InputError(f"{parameter.opts[0]} has no effect here: {why}.")
 
 
-def _from_files(image: Path | None, flags: dict[str, Any]) -> Trial:
-    from leadline.apps.complete import prior_file
-    from leadline.io.depth.files import read_depth
-    from leadline.io.frames import Frame, Settings, read_maps
-    from leadline.report.trial import try_methods
+def _from_files(
+    files: FrameFiles,
+    options: FrameOptions,
+    predictor: Predictor | None,
+    reference: Path,
+    reference_unit: str | None,
+    completion: CompletionOptions,
+) -> ImageResults:
+    from leadline.io.frame_checks import read_reference
+    from leadline.report.image_results import compare_methods
 
-    _refuse_given(("name", "dataset", "case", "methods"), "it chooses from a --run, and there is none")
-    needed = {"IMAGE": image, **{f"--{name}": flags[name] for name in ("sparse", "prior", "reference")}}
-    missing = [name for name, value in needed.items() if value is None]
-    if missing:
-        raise InputError(f"{', '.join(missing)} missing: give all four of {', '.join(needed)}, or --run and --image.")
-    file = prior_file(flags["prior"])
-    for name, path in {**needed, "--prior": file}.items():
-        if path is not None and not path.is_file():
-            raise FileError(f"{name} {path}: there is no such file; check the path.")
-    network = None
-    if file is None:
-        meant = {"kind": flags["prior_kind"], "floor": flags["prior_floor"]}
-        told = {name: value for name, value in meant.items() if value is not None}
-        network = Network.from_flags(flags["prior"], flags, **told)
-    elif given_flags(flags):
-        raise InputError(f"{given_flags(flags)[0]} is for a prior that is predicted, and --prior is a file.")
-    picture = Path(str(image))
-    options = completion_options(flags)
-    plain = ("unit", "prior_kind", "prior_floor", "resize_prior", "scatter_sparse")
-    settings = Settings(**{name: flags[name] for name in plain}, completion=options)
-    maps = read_maps(Frame(picture.stem, picture, flags["sparse"], file, flags["valid"]), settings, network)
-    measured = read_depth(flags["reference"], flags["reference_unit"])
-    for note in (*maps.notes, *((f"reference: {measured.note}",) if measured.guessed else ())):
-        say("note", note)
-    if measured.values.shape != maps.image.shape[:2]:
-        sizes = [f"{shape[1]}x{shape[0]}" for shape in (measured.values.shape, maps.image.shape)]
-        raise InputError(f"--reference {flags['reference']}: is {sizes[0]} and the image {sizes[1]}; make them equal.")
-    return try_methods(
-        picture.stem, maps.image, maps.prior, maps.sparse, measured.values, valid=maps.valid, options=options
+    for name, path in {**files.paths(), "reference": reference}.items():
+        if not path.is_file():
+            raise FileError(f"{param(name)} {path}: there is no such file; check the path.")
+    frame = read_frame(files, options, None if predictor is None else predictor.predict)
+    truth, notes = read_reference(reference, reference_unit, frame.image.shape[:2])
+    say_notes((*frame.notes, *notes))
+    return compare_methods(
+        files.stem, frame.image, frame.prior, frame.sparse, truth, valid=frame.valid, options=completion
     )
 
 
-def _from_run(run: Path, flags: dict[str, Any]) -> Trial:
+def _from_run(
+    run: Path, prior: str | None, name: str | None, dataset: str | None, case: str | None, methods: tuple[str, ...]
+) -> ImageResults:
     from leadline.report.figures.catalogue import run_source
-    from leadline.report.trial import TRIED, recompute
+    from leadline.report.image_results import COMPARED_METHODS, recompute_results
 
-    if flags["name"] is None:
+    if name is None:
         raise InputError("--image is missing: the name of an image of the run.")
-    cases = () if flags["case"] is None else (flags["case"],)
-    source = run_source(run, prior=flags["prior"], cases=cases, image=flags["name"])
-    places = [place for place in source.places() if flags["dataset"] in (None, place.dataset)]
-    if not places:
-        raise InputError(f"--dataset {flags['dataset']}: has no image {flags['name']!r} in the run.")
-    sets = list(dict.fromkeys(place.dataset for place in places))
+    source = run_source(run, prior=prior, cases=() if case is None else (case,), image=name)
+    image_cases = [found for found in source.image_cases() if dataset in (None, found.dataset)]
+    if not image_cases:
+        raise InputError(f"{param('dataset')} {dataset}: the run has no image {name!r} of this data set.")
+    sets = list(dict.fromkeys(found.dataset for found in image_cases))
     if len(sets) > 1:
         raise InputError(
-            f"several data sets have an image {flags['name']!r}; choose one by --dataset: {', '.join(sets)}."
+            f"several data sets have an image {name!r}; choose one with {param('dataset')}: {', '.join(sets)}."
         )
-    there = source.at(places[0])
-    methods = flags["methods"] or tuple(label for label in TRIED.values() if label in there)
-    if not methods:
-        raise InputError(f"{places[0]}: the run has no usual method; choose by --method from {', '.join(there)}.")
-    return recompute(run, places[0], methods)
+    there = source.records_of(image_cases[0])
+    chosen = methods or tuple(label for label in COMPARED_METHODS if label in there)
+    if not chosen:
+        raise InputError(
+            f"{image_cases[0]}: the run has none of the methods compared by default; choose with --method from "
+            f"{', '.join(there)}."
+        )
+    return recompute_results(run, image_cases[0], chosen)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from leadline.apps.cli import say
+from leadline.apps.terminal.messages import say
 
 _PATH = click.Path(path_type=Path)
 
@@ -22,19 +22,19 @@ Examples:
 
 \b
 Each figure is written as NAME.png, NAME.svg and NAME.pdf, and the numbers in it
-as NAME.json. Figures of single images are computed again from the protocol that
-the run carries; its data must still be there.
+as NAME.json. Figures of single images compute depth maps again from the protocol
+of the run, so its data must still be available.
 
 \b
-Exit code: 0 if anything was drawn, 2 if nothing could be.
+Exit code: 0 if a figure was drawn, 2 if none.
 """
 )
 @click.argument("folder", type=_PATH, metavar="[RUN]", required=False)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("-o", "--output", type=_PATH, help="Folder for the figures; made if it is not there.")
-@click.option("--prior", help="Of the run, by its label. Default: the first.")
-@click.option("--case", "cases", multiple=True, help="Pool only this case; may be given again. Default: all.")
-@click.option("--image", help="For the figures of one image. Default: by each figure's own rule.")
+@click.option("-o", "--output", type=_PATH, help="Folder for the figures; created if it does not exist.")
+@click.option("--prior", help="Label of the prior.  [default: the first of the run]")
+@click.option("--case", "cases", multiple=True, help="Use only this case; may be repeated.  [default: all]")
+@click.option("--image", help="Image of the figures of single images.  [default: chosen by the rule of each figure]")
 @click.option("--published", is_flag=True, help="Draw the paper's published numbers instead of a run.")
 @click.option("--list", "listing", is_flag=True, help="List the figures and what they show.")
 def command(
@@ -47,28 +47,29 @@ def command(
     published: bool,
     listing: bool,
 ) -> int:
-    """Draw the paper's figures, or those of them that are named, from the records of RUN.
+    """Draw the paper's figures from the records of RUN, all of them or those with the given names.
 
-    A figure that the run has no records for is left out with a note, and the others are drawn.
+    A figure that needs records that the run does not have is left out with a note.
     """
     from leadline.base.errors import InputError, LeadlineError, MissingExtra
-    from leadline.report.figures.catalogue import FIGURES, check_names, draw, published_source, run_source
+    from leadline.report.figures.catalogue import FIGURES, describe, draw, published_source, run_source
     from leadline.report.figures.plotting import save
 
     if listing:
         width = max(map(len, FIGURES))
-        click.echo("\n".join(f"{name:<{width}}  {text}" for name, (_, text) in FIGURES.items()))
+        click.echo("\n".join(f"{name:<{width}}  {describe(name)}" for name in FIGURES))
         return 0
     if published:
         if prior or cases or image:
-            raise InputError("--prior, --case and --image choose from a run; --published has none.")
-        # Then the first argument is a figure and not a run.
+            raise InputError("--prior, --case and --image select from a run, and --published has none.")
+        # Without a run, the first argument is the name of a figure.
         names = (*((str(folder),) if folder is not None else ()), *names)
     elif folder is None:
-        raise InputError("a RUN is missing: the folder that 'leadline bench run' made; or give --published.")
+        raise InputError("RUN is missing: the folder that 'leadline bench run' wrote; or give --published.")
     if output is None:
         raise InputError("-o is missing: the folder for the figures.")
-    check_names(names)
+    for name in names:
+        FIGURES.check(name)
     if folder is None or published:
         source = published_source()
     else:
@@ -78,9 +79,9 @@ def command(
         try:
             files = save(draw(name, source), output, name)
         except MissingExtra:
-            raise  # none of the others would do better
+            raise  # the other figures need it as well
         except LeadlineError as error:
-            say("note", f"no figure {name}: {error}")
+            say("note", f"{name} was not drawn: {error}")
             continue
         drawn += 1
         click.echo(f"wrote {files[1]} (also {', '.join(path.suffix[1:] for path in (*files[2:], files[0]))})")

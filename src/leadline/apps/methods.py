@@ -1,4 +1,4 @@
-"""`leadline methods`: which methods there are, and where the trained systems among them are set up."""
+"""`leadline methods`: the list of methods, and the setup of the trained systems among them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from leadline.apps.cli import LazyGroup
-from leadline.apps.datasets import parse_options
+from leadline.apps.terminal.help import LazyGroup, grouped_command, key_value_option, option
 
 # The subcommands: `{name: ("module:attribute", short help)}`.
 SUBCOMMANDS = {
-    "setup": ("leadline.apps.methods:setup", "Say where a trained system is installed."),
-    "remove": ("leadline.apps.methods:remove", "Forget where a trained system is installed."),
+    "setup": ("leadline.apps.methods:setup", "Set up a trained system that is installed."),
+    "remove": ("leadline.apps.methods:remove", "Remove the setup of a trained system."),
 }
 
 
@@ -28,14 +27,15 @@ Examples:
   leadline methods setup --help
 """,
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
     """List the methods: what each does, its licence, and whether it can run here."""
     if ctx.invoked_subcommand is not None:
         return
     from leadline.methods import METHODS
-    from leadline.methods.systems import readiness
+    from leadline.methods.external.server_program import SYSTEMS
+    from leadline.methods.requirements import missing_requirement
 
     rows: list[dict[str, Any]] = [
         {
@@ -43,7 +43,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
             "summary": facts.summary,
             "licence": facts.licence,
             "commercial": facts.commercial,
-            "ready": not (state := readiness(name)),
+            "ready": not (state := missing_requirement(name)),
             "missing": state,
         }
         for name, facts in METHODS.items()
@@ -62,43 +62,46 @@ def command(ctx: click.Context, as_json: bool) -> None:
         licence = row["licence"] if row["commercial"] else f"{row['licence']} (non-commercial)"
         table.add_row(*map(Text, (row["name"], row["summary"], licence, "yes" if row["ready"] else "no")))
     Console().print(table)
-    for row in rows:  # below it, whole: they are commands to be copied
+    for row in rows:  # below the table, so that no command is broken over lines
         if row["missing"]:
-            click.echo(f"{row['name']}: {row['missing']}")
+            command = f": {_setup_command(row['name'])}" if row["name"] in SYSTEMS else ""
+            click.echo(f"{row['name']}: {row['missing']}{command}")
 
 
-@click.command(
+def _setup_command(name: str) -> str:
+    from leadline.methods.external.setups import required_options
+
+    options = "".join(f" --method-option {key}=VALUE" for key in required_options(name))
+    return f"leadline methods setup {name} --python PATH --repo PATH{options}"
+
+
+@grouped_command(
     epilog="""\b
 Examples:
   leadline methods setup priorda --python ~/envs/priorda/bin/python
-  leadline methods setup ldcm --python ~/envs/ldcm/bin/python --repo ~/LDCM --option device=cuda:1
-  leadline methods setup any2full --python ~/envs/a2f/bin/python --repo ~/Any2Full --option checkpoint=a2f.pth.tar
+  leadline methods setup ldcm --python ~/envs/ldcm/bin/python --repo ~/LDCM --method-option device=cuda:1
+  leadline methods setup any2full --python ~/a2f/bin/python --repo ~/Any2Full --method-option checkpoint=a2f.pth.tar
 """
 )
 @click.argument("name", metavar="NAME")
-@click.option("--python", required=True, metavar="PATH", help="Interpreter of the system's own environment.")
-@click.option("--repo", metavar="PATH", help="Its checkout; not needed where it is installed as a package.")
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=parse_options,
-    help="Of the system, for every call, e.g. device=cpu; may be given again.",
+@option("--python", required=True, metavar="PATH", help="Interpreter of the system's own environment.")
+@option("--repo", metavar="PATH", help="Its checkout; not needed if it is installed as a package.")
+@key_value_option(
+    "--method-option", "options", help="An option of the system for every call, e.g. device=cpu; may be repeated."
 )
 def setup(name: str, python: str, repo: str | None, options: dict[str, Any]) -> None:
-    """Say where the trained system NAME is installed, after it could be imported there.
+    """Set up the trained system NAME: check that it can be imported, and remember where.
 
     The system stays in its own environment: leadline starts it with that interpreter and exchanges files with it.
     """
-    from leadline.methods.systems import set_up, setup_file
+    from leadline.methods.external.setups import set_up, setups_path
 
     found = set_up(name, python, repo, options)
     known = ", ".join(f"{what} {value}" for what, value in found.versions.items())
-    click.echo(f"{name}: can be imported ({known}). Written to {setup_file()}.")
+    click.echo(f"{name}: can be imported ({known}). Written to {setups_path()}.")
 
 
-@click.command(
+@grouped_command(
     epilog="""\b
 Example:
   leadline methods remove priorda
@@ -106,8 +109,8 @@ Example:
 )
 @click.argument("name", metavar="NAME")
 def remove(name: str) -> None:
-    """Forget where the trained system NAME is installed; nothing of it is deleted."""
-    from leadline.methods.systems import forget
+    """Remove the setup of the trained system NAME. The system itself is not deleted."""
+    from leadline.methods.external.setups import remove_setup
 
-    forget(name)
+    remove_setup(name)
     click.echo(f"{name}: no longer set up.")

@@ -1,27 +1,24 @@
-"""`leadline priors` lists what can be the prior; `leadline prior` saves predictions for later."""
+"""`leadline priors` lists the priors; `leadline prior` saves predictions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from leadline.apps.cli import say
-from leadline.apps.network import Network, network_flags
-from leadline.base.errors import FileError, InputError, LeadlineError
+from leadline.apps.terminal.help import OUTPUTS, PATH, RUN, grouped_command, option
+from leadline.apps.terminal.prior_flags import PriorFlags, prior_flags
 
 if TYPE_CHECKING:
-    from leadline.batch.frame import Outcome
     from leadline.priors import PriorFacts
 
-FORMS = ("npy", "npz", "exr", "pfm", "tiff")  # those that give the same numbers back
+FORMATS = ("npy", "npz", "exr", "pfm", "tiff")  # those that return the same numbers
 
 
-@click.command(
+@grouped_command(
     epilog="""\b
 Examples:
   leadline priors
@@ -35,12 +32,12 @@ kind after a colon:
   --prior transformers:Intel/dpt-large
 """
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(as_json: bool) -> None:
     """List the priors: what each predicts, its size and licence, what to install, and whether its weights are here.
 
-    Quantity: depth grows with distance, disparity shrinks. Gauge: up to what the numbers are known (metric: nothing
-    is missing; scale: a factor; affine: a factor and a shift).
+    Depth grows with distance, disparity shrinks. A metric prediction is in metres, one of gauge "scale" is known up to
+    a factor, and one of gauge "affine" up to a factor and a shift.
     """
     rows = _rows()
     folder = _cache_facts()
@@ -72,14 +69,14 @@ def command(as_json: bool) -> None:
     lines = (
         "An extra is installed by pip install 'leadline[EXTRA]'.",
         *(f"* {install}" for install in foreign),
-        f"Predictions are kept in {folder['path']} ({folder['files']} files, {folder['megabytes']} MB).",
+        f"Predictions are cached in {folder['path']} ({folder['files']} files, {folder['megabytes']} MB).",
     )
     console.print(Text("\n".join(lines)), soft_wrap=True)
 
 
 def _rows() -> list[dict[str, Any]]:
     from leadline.priors import PRIORS
-    from leadline.priors.weights import weights_present
+    from leadline.priors.model_files import weights_present
 
     return [
         {
@@ -100,131 +97,78 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _install(facts: PriorFacts) -> str | None:
-    """What brings the packages that a prior needs: an extra of leadline, or what its module says."""
+    """The command that installs the packages that a prior needs."""
     if facts.extra is not None:
         return f"pip install 'leadline[{facts.extra}]'"
-    command: str | None = getattr(import_module(facts.factory.partition(":")[0]), "INSTALL", None)
-    return command
+    return facts.install
 
 
 def _cache_facts() -> dict[str, Any]:
-    from leadline.priors.cache import user_cache
+    from leadline.priors.prediction_cache import default_cache_folder
 
-    sizes = [path.stat().st_size for path in user_cache().rglob("*.npy")]
-    return {"path": str(user_cache()), "files": len(sizes), "megabytes": round(sum(sizes) / 1e6, 1)}
+    sizes = [path.stat().st_size for path in default_cache_folder().rglob("*.npy")]
+    return {"path": str(default_cache_folder()), "files": len(sizes), "megabytes": round(sum(sizes) / 1e6, 1)}
 
 
-@click.command(
+@grouped_command(
     name="prior",
     epilog="""\b
 Examples:
   leadline prior photo.jpg --prior onnx:model.onnx -o priors/
-  leadline prior frames/ --prior onnx:model.onnx -o priors/ --form npz
+  leadline prior frames/ --prior onnx:model.onnx -o priors/ --format npz
   leadline complete frames/ --sparse depth/ --unit mm --prior priors/ -o out/
 
 \b
-For each image STEM it writes STEM.npy and, last, STEM.prior.json, which says
-what the numbers are, so that --prior DIR needs no further flag. Images that
-are done, by the same network, are skipped.
+For each image STEM it writes STEM.npy and, last, STEM.prior.json, which records
+what the numbers are, so that --prior DIR needs no further flag. Images that the
+same network has predicted already are skipped.
 
 \b
 Exit code: 0 all done; 1 an image of several failed; 2 nothing could be done;
 130 stopped by Ctrl-C.
 """,
 )
-@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--prior", "spec", required=True, metavar="NAME[:MODEL]", help="The network; 'leadline priors' lists them."
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=PATH)
+@prior_flags(text="The network; 'leadline priors' lists them.", metavar="NAME[:MODEL]", file=False)
+@option(
+    "-o", "--output", group=OUTPUTS, type=PATH, required=True, help="Folder for the predictions; made if not there."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Folder for the predictions; made if need be.",
+@option(
+    "--format",
+    "file_format",
+    group=OUTPUTS,
+    type=click.Choice(FORMATS),
+    default="npy",
+    show_default=True,
+    help="File format of the predictions.",
 )
-@click.option("--form", type=click.Choice(FORMS), default="npy", show_default=True, help="Form of the predictions.")
-@network_flags
-@click.option("--overwrite", is_flag=True, help="Predict again what is there already.")
-@click.option("--quiet", is_flag=True, help="Only notes and errors.")
-def predict(images: tuple[Path, ...], spec: str, output: Path, form: str, **flags: Any) -> int:
-    """Save what a network says about each IMAGE, a picture or a folder of pictures."""
-    from leadline.apps.complete import make_writable
-    from leadline.batch.folder import Report, conclude, guarded
+@option("--overwrite", group=RUN, is_flag=True, help="Predict images again that are predicted already.")
+@option("--quiet", group=RUN, is_flag=True, help="Print only notes and errors.")
+def predict(
+    images: tuple[Path, ...], prior: PriorFlags, output: Path, file_format: str, overwrite: bool, quiet: bool
+) -> int:
+    """Save the prediction of a network for each IMAGE, an image or a folder of images."""
+    from leadline.apps.terminal.folder_report import FolderReport, make_output_folder, print_outcome
+    from leadline.batch.outcome import Outcome, outcome_of
+    from leadline.batch.predictions import list_images, save_prediction
 
-    network = Network.from_flags(spec, flags)
-    network.source  # noqa: B018  what is wrong with it is better said once than for each image
-    pictures = _pictures(images)
-    make_writable(output)
+    predictor = prior.predictor()
+    predictor.open()  # an error of the network is reported once, not for each image
+    found = list_images(images)
+    make_output_folder(output)
 
-    def run(picture: Path) -> Outcome:
-        return run_image(picture, network, output, form, overwrite=flags["overwrite"])
+    def save(image: Path) -> Outcome:
+        return save_prediction(image, predictor, output, file_format=file_format, overwrite=overwrite)
 
-    if len(pictures) == 1 and images[0].is_file():
-        outcome = run(pictures[0])
-        for note in outcome.notes:
-            say("note", note)
-        if not flags["quiet"]:
-            click.echo(f"{outcome.stem}: {outcome.message}")
+    if len(found) == 1 and images[0].is_file():
+        print_outcome(save(found[0]), quiet=quiet)
         return 0
-    report = Report(len(pictures), output, flags["quiet"], "predicting")
-
-    def run_all() -> None:
+    report = FolderReport(len(found), output, quiet=quiet, doing="predicting")
+    interrupted = ""
+    try:
         with report:
-            for picture in pictures:
-                report.take(guarded(picture.stem, lambda picture=picture: run(picture)))  # type: ignore[misc]
-
-    return conclude(report, run_all)
-
-
-def run_image(picture: Path, network: Network, output: Path, form: str, *, overwrite: bool) -> Outcome:
-    """Predict and save one image's prior; "skipped" if that was done before.
-
-    Raises
-    ------
-    LeadlineError
-        If the image cannot be read, the network fails, or the folder takes no files.
-    """
-    from leadline.apps.cli import version
-    from leadline.batch.frame import Outcome, sha256_of
-    from leadline.io.depth.files import read_image
-    from leadline.io.priors import read_facts, write_prior
-
-    target = output / f"{picture.stem}.{form}"
-    if target.resolve() == picture.resolve():
-        raise InputError(f"{target}: would be written over the image; choose another -o or --form.")
-    source = {"path": str(picture), "sha256": sha256_of(picture)}
-    if not overwrite and target.exists():
-        try:
-            facts = read_facts(target)
-        except LeadlineError:
-            facts = {}  # a damaged sidecar is replaced
-        before = (facts.get("file"), facts.get("fingerprint"), (facts.get("image") or {}).get("sha256"))
-        if before == (target.name, network.fingerprint, source["sha256"]):
-            return Outcome(picture.stem, "skipped", "there already, by the same network (see --overwrite)")
-    prior, whose = network.predict(read_image(picture), picture.stem)
-    notes = (network.note,) if network.note else ()
-    facts = {"leadline": version(), "prior": network.spec, "options": network.options, "image": source, "notes": notes}
-    write_prior(target, prior, {**whose, **facts})
-    return Outcome(picture.stem, "done", f"{prior.kind} by {whose['model']}, wrote {target}", notes, (target,))
-
-
-def _pictures(given: Sequence[Path]) -> list[Path]:
-    """The pictures that are given, and those of the folders that are; refuses two of the same name."""
-    from leadline.batch.folder import IMAGE_SUFFIXES, listing
-
-    found: list[Path] = []
-    for path in given:
-        if not path.exists():
-            raise FileError(f"{path}: there is no such picture or folder; check the path.")
-        listed = listing(path, IMAGE_SUFFIXES) if path.is_dir() else {path.stem: [path]}
-        inside = [file for files in listed.values() for file in files]
-        if not inside:
-            raise FileError(f"{path}: there is no picture in it; those end in {', '.join(IMAGE_SUFFIXES)}.")
-        found += inside
-    places: dict[str, Path] = {}
-    for picture in found:
-        other = places.setdefault(picture.stem, picture)
-        if other.resolve() != picture.resolve():
-            raise InputError(f"{other} and {picture} would be saved under one name; give them apart, with two -o.")
-    return list(places.values())
+            for image in found:
+                report.add(outcome_of(image.stem, partial(save, image)))
+    except KeyboardInterrupt:
+        interrupted = "stopped by Ctrl-C; the same command continues from here."
+    return report.finish(interrupted=interrupted)

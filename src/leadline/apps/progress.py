@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from leadline.bench.campaign import Progress as RunProgress
+    from leadline.bench.run import RunProgress
 
 
 @contextmanager
@@ -41,7 +41,8 @@ class Meter:
             TimeRemainingColumn(),
             TextColumn("{task.fields[failed]}"),
             console=console,
-            speed_estimate_period=300.0,  # units differ; the rate of the last minutes is what the rest will take
+            # Seconds: work items differ, so the time left is estimated from the last five minutes.
+            speed_estimate_period=300.0,
         )
         self._task = self._bar.add_task("records", total=None, rate="", failed="")
         self._begun: float | None = None
@@ -61,6 +62,6 @@ class Meter:
             self._task,
             total=progress.planned,
             completed=progress.done,
-            rate=f"{progress.fresh / passed:.1f}/s" if progress.fresh else "",
+            rate=f"{progress.new / passed:.1f}/s" if progress.new else "",
             failed=f"{progress.failed} failed" if progress.failed else "",
         )

@@ -97,7 +97,11 @@ class Status(Enum):
     """Base of the statuses of all stages. Each value is a sentence that tells a person what happened."""
 
     def __str__(self) -> str:
-        return f"{self.name.lower()}: {self.advice()}"
+        return self.describe()
+
+    def describe(self, wording: Wording | None = None) -> str:
+        """The name and the sentence, with parameter references in the words of a front end."""
+        return f"{self.name.lower()}: {self.advice(wording)}"
 
     def advice(self, wording: Wording | None = None) -> str:
         """The sentence with its parameter references in the words of a front end."""

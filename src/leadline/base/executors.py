@@ -32,14 +32,22 @@ class Job(Protocol[ItemIn, ResultOut]):
     """What is done with each item. It is pickled once per worker and must return a result for every failure."""
 
     def start(self, threads: int) -> Callable[[ItemIn], ResultOut]:
-        """Called once in each process, with the number of threads it may use; returns the function of an item."""
+        """Called once in each process, with the number of threads it may use; returns the function of an item.
+
+        If that function has a method ``prefetch``, the serial executor calls it with the next item before each item.
+        """
         ...
 
 
 def serial(job: Job[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result | None]]:
     """One item after the other in this process, with all of its threads."""
     work = job.start(available_cores())
-    for item in items:
+    prefetch = getattr(work, "prefetch", None)
+    waiting = deque(items)
+    while waiting:
+        item = waiting.popleft()
+        if prefetch is not None and waiting:
+            prefetch(waiting[0])
         yield item, work(item)
 
 

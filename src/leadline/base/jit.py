@@ -1,4 +1,4 @@
-"""How this package compiles: lazily, cached on disk, without the checks that keep a loop from vectorising."""
+"""Compilation of kernels with numba: on first use, cached on disk, with IEEE division."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import numba
 from numba import njit
 
 # Sums may be reordered so that they vectorise; stencils may not, or (p - a) + (p - b) would become
-# 2 p - (a + b) again. No 'nnan' or 'ninf' in either: a NaN must survive to be seen.
+# 2 p - (a + b) again. Neither set contains 'nnan' or 'ninf', because NaN must propagate.
 SUM = {"contract", "reassoc", "nsz"}
 STENCIL = {"contract", "nsz"}
 EXACT = {"contract"}  # for compensated arithmetic
+
+_LOCK = Lock()
 
 
 def compiled(*, parallel: bool = False, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -23,33 +25,17 @@ def compiled(*, parallel: bool = False, fastmath: set[str] | bool = False) -> Ca
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Decorator of a scalar function that becomes part of its callers."""
+    """Decorator of a scalar function that is inlined into its callers."""
     return njit(inline="always", error_model="numpy")(function)
 
 
-def is_warm(*, general: bool = False) -> bool:
-    """Whether the largest kernels are in the on-disk cache and up to date, so that a first call need not compile them.
+def numba_lock() -> AbstractContextManager[Any]:
+    """A lock to hold around parallel kernels, or a null context where numba's threading layer is thread-safe.
 
-    With `general` those of the general system, and else those of the paper's.
+    Without OpenMP or TBB numba uses its own work queue, which aborts the process if two threads enter it.
     """
-    from leadline.core.solve.multigrid import membrane_cycle as vcycle
-    from leadline.core.solve.multigrid import thin_plate_cycle as platecycle
-
-    kernel = platecycle._half_parallel if general else vcycle._half_parallel
-    try:
-        # An index is empty if its source has changed since.
-        return bool(kernel._cache._cache_file._load_index())
-    except (AttributeError, OSError):  # numba's own business; not knowing only costs a notice
-        return False
-
-
-_LOCK = Lock()
-
-
-def one_caller() -> AbstractContextManager[Any]:
-    """Held around parallel kernels: where numba has neither OpenMP nor TBB, a second caller would abort the process."""
     try:
         safe = numba.threading_layer() in ("omp", "tbb")
-    except ValueError:  # nothing has run yet, so the layer is not chosen
+    except ValueError:  # no parallel kernel has run yet, so that the threading layer is not chosen
         safe = False
     return nullcontext() if safe else _LOCK

@@ -11,7 +11,7 @@ from leadline.base.errors import InputError, param
 
 
 def suggestion(name: str, known: Iterable[str], fallback: str = "") -> str:
-    """The end of a message about an unknown name: close matches if there are any, or else all names.
+    """The end of a message about an unknown name: names that begin with it or are similar, or else all names.
 
     Examples
     --------
@@ -21,10 +21,27 @@ def suggestion(name: str, known: Iterable[str], fallback: str = "") -> str:
     'choose one of exr, png.'
     """
     names = sorted(map(str, known))
-    close = difflib.get_close_matches(name, names, n=3)
+    continued = [known_name for known_name in names if name and known_name.startswith(name)][:3]
+    close = continued or difflib.get_close_matches(name, names, n=3)
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
     return fallback or f"choose one of {', '.join(names)}."
+
+
+def check_options(subject: str, given: Iterable[str], accepted: Iterable[str]) -> None:
+    """Raise `InputError` if an option is not among those that `subject`, e.g. "The prior 'onnx'", accepts.
+
+    Examples
+    --------
+    >>> check_options("The prior 'onnx'", ["flor"], ["card", "floor"])
+    Traceback (most recent call last):
+    leadline.base.errors.InputError: The prior 'onnx' takes no option 'flor'; did you mean 'floor'?
+    """
+    names = list(accepted)
+    for name in sorted(given):
+        if name not in names:
+            advice = suggestion(name, names) if names else "it has none."
+            raise InputError(f"{subject} takes no option {name!r}; {advice}")
 
 
 class Registry(Mapping[str, str]):

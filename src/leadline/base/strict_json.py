@@ -20,3 +20,11 @@ def json_ready(value: Any) -> Any:
 def dump_json(value: Any, *, indent: int | None = 2) -> str:
     """`value` as the text of a JSON file, ending in a newline."""
     return json.dumps(json_ready(value), indent=indent, allow_nan=False) + "\n"
+
+
+def canonical_json(value: Any) -> str:
+    """The same compact text for the same content, whatever the order of its keys; for keys and digests.
+
+    Values that JSON cannot represent are written as their ``str``.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

@@ -1,1 +1,1 @@
-"""Whole files to whole files: one frame, or a folder of them."""
+"""Frames completed from files to files: one frame, a folder, a COLMAP model, a ROS bag; and predictions saved."""

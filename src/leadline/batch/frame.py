@@ -1,303 +1,340 @@
-"""One frame from its files to its files, with a sidecar that says how the depth came about."""
+"""One frame from its files to its results, with a sidecar that says how the depth was computed."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-import subprocess
-import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
 
-from leadline.apps.cli import version
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import FileError, InputError
+from leadline.base.errors import InputError, param
+from leadline.base.strict_json import dump_json
+from leadline.batch.outcome import Outcome, State, outcome_of
+from leadline.batch.sidecar import file_hash, package_version, reasons_to_redo, settings_record
 from leadline.core.options import CompletionOptions
-from leadline.io.frames import Frame, Maps, Settings, read_maps
+from leadline.io.frames import FrameFiles, FrameInputs, FrameOptions, Measurements, read_frame
+from leadline.io.notes import Note, NoteKind, as_texts
 
 if TYPE_CHECKING:
-    from leadline.apps.network import Network
-    from leadline.core.pipeline import Completion
+    from leadline.core.results import Completion
+    from leadline.priors.predictor import Predictor
 
-State = Literal["done", "skipped", "failed"]
-
-# By form: the suffix of its files. All but PNG are floats.
-FORMS = {"png": ".png", "npy": ".npy", "npz": ".npz", "exr": ".exr", "pfm": ".pfm", "tiff": ".tiff"}
-NOISE = ("constant", "proportional", "quadratic")  # what the numbers of --noise are
-FARTHEST = 10.0  # times the farthest measurement: what lies beyond is the response's word alone
-COMPILING = "compiling kernels (once; cached afterwards)…"
+# Formats of the written depth with the suffix of their files. All but PNG store floats.
+FORMATS = {"png": ".png", "npy": ".npy", "npz": ".npz", "exr": ".exr", "pfm": ".pfm", "tiff": ".tiff"}
+# Depth beyond this multiple of the farthest measurement is extrapolated by the response alone.
+EXTRAPOLATION = 10.0
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a frame; picklable, since it comes back from a worker process."""
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What is written for a frame.
 
-    stem: str
-    state: State
-    message: str = ""
-    notes: tuple[str, ...] = ()
-    outputs: tuple[Path, ...] = ()
-    traceback: str = ""
+    Parameters
+    ----------
+    format : {"png", "npy", "npz", "exr", "pfm", "tiff"}
+        File format of the depth.
+    output_unit : str, optional
+        Unit of the depth. Default: metres; for PNG the unit of the measurements if it is a centimetre or finer and
+        holds the depth, else millimetres, or 1/256 m for depth beyond 65 m.
+    calibrated : bool
+        Whether the calibrated prior is written, too.
+    sigma : bool
+        Whether the standard deviation of the depth is computed and written.
+    ply : bool
+        Whether a coloured point cloud is written. It needs a camera.
+    """
+
+    format: str = "png"
+    output_unit: str | None = None
+    calibrated: bool = False
+    sigma: bool = False
+    ply: bool = False
+
+    def __post_init__(self) -> None:
+        from leadline.base.registry import suggestion
+        from leadline.io.depth.units import as_unit
+        from leadline.io.notes import rename_parameter
+
+        if self.format not in FORMATS:
+            raise InputError(
+                f"{param('format')}: depth cannot be written as {self.format!r}; {suggestion(self.format, FORMATS)}"
+            )
+        if self.output_unit is not None:
+            try:
+                as_unit(self.output_unit)
+            except InputError as error:
+                raise InputError(rename_parameter(error.args[0], "unit", "output_unit")) from error
+
+    def paths(self, folder: Path, stem: str, *, cloud: bool = False) -> dict[str, Path]:
+        """The files of a frame by what they are, in the order in which they are written.
+
+        With `cloud`, the measurements are a point cloud and its projection is written as well.
+        """
+        suffix = FORMATS[self.format]
+        files = {"depth": folder / f"{stem}_depth{suffix}"}
+        if self.calibrated:
+            files["calibrated"] = folder / f"{stem}_calibrated{suffix}"
+        if self.sigma:  # 16 bits of millimetres would lose most of it
+            files["sigma"] = folder / f"{stem}_sigma{'.npy' if self.format == 'png' else suffix}"
+        if cloud:
+            files["sparse"] = folder / f"{stem}_sparse{suffix}"
+            files["points"] = folder / f"{stem}_points.png"
+        files["preview"] = folder / f"{stem}_preview.png"
+        if self.ply:
+            files["cloud"] = folder / f"{stem}.ply"
+        return {**files, "sidecar": folder / f"{stem}.json"}
+
+    def units(self, measured: str) -> tuple[str, ...]:
+        """Units for the depth, in the order in which they are tried; `measured` is the unit of the measurements.
+
+        Where 16 bits in one unit do not reach the farthest depth, the next unit is used.
+        """
+        from leadline.io.depth.units import png_units
+
+        if self.output_unit is not None:
+            return (self.output_unit,)
+        return png_units(measured) if self.format == "png" else ("m",)
 
 
-def run_frame(
-    frame: Frame, settings: Settings, output: Path, *, network: Network | None = None, overwrite: bool = False
+@dataclass(frozen=True, kw_only=True)
+class FrameJob:
+    """What is done with every frame of a run. It can be sent to worker processes.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the results are written.
+    inputs : FrameOptions
+    outputs : OutputOptions
+    completion : CompletionOptions
+    predictor : Predictor, optional
+        Predicts the priors of frames that have no file of it.
+    overwrite : bool
+        Whether frames that are complete already are completed again.
+    """
+
+    folder: Path
+    inputs: FrameOptions = field(default_factory=FrameOptions)
+    outputs: OutputOptions = field(default_factory=OutputOptions)
+    completion: CompletionOptions = field(default_factory=CompletionOptions.best)
+    predictor: Predictor | None = None
+    overwrite: bool = False
+
+    def start(self, threads: int) -> Callable[[FrameFiles], Outcome]:
+        """The function that a worker process applies to each frame; see `leadline.base.executors.Job`."""
+        return lambda files: outcome_of(files.stem, lambda: complete_frame(files, self))
+
+    def record(self) -> dict[str, Any]:
+        """All options, ready for JSON. A frame is completed again if one of them changes."""
+        return settings_record(
+            {"inputs": asdict(self.inputs), "outputs": asdict(self.outputs), "completion": asdict(self.completion)}
+        )
+
+
+def ensure_compiled(options: CompletionOptions, announce: Callable[[], None] | None = None) -> bool:
+    """Compile the kernels for `options` unless that was done before; returns whether they were compiled now.
+
+    `announce` is called before, as compiling takes up to a minute.
+    """
+    from leadline.core.warm_up import is_compiled, warm_up
+
+    if is_compiled(options):
+        return False
+    if announce is not None:
+        announce()
+    warm_up(options)
+    return True
+
+
+def complete_frame(
+    files: FrameFiles,
+    job: FrameJob,
+    *,
+    measurements: Measurements | None = None,
+    announce_compiling: Callable[[], None] | None = None,
 ) -> Outcome:
-    """Complete one frame and write its files into the folder `output`; "skipped" if that was done before.
+    """Complete one frame and write its results; skipped if that was done before with the same inputs and options.
 
-    The prior is read from the frame's file, or predicted by the `network`.
+    The sidecar ``STEM.json`` is removed first and written last, so its presence means that all files it lists are
+    complete and belong together.
 
-    The sidecar ``STEM.json`` is removed first and written last, so its presence means that all files it
-    lists are whole and belong together.
+    Parameters
+    ----------
+    files : FrameFiles
+    job : FrameJob
+    measurements : Measurements, optional
+        In place of the files of measurements.
+    announce_compiling : callable, optional
+        Called before the kernels are compiled, which takes up to a minute and happens once per installation.
 
     Raises
     ------
     LeadlineError
-        If a file cannot be read or written, does not fit the others, or holds nothing to work with.
+        A file cannot be read or written, or the inputs do not fit together.
     """
-    files = output_paths(frame, settings, output)
-    _refuse_to_write_over_inputs(frame, files)
-    inputs = {name: {"path": str(path), "sha256": sha256_of(path)} for name, path in frame.inputs().items()}
-    if network is not None:
-        inputs["prior"] = {"path": network.spec, "sha256": network.fingerprint}
-    notes: tuple[str, ...] = ()
-    if not overwrite and files["sidecar"].exists():
-        changes = changed(files, {name: entry["sha256"] for name, entry in inputs.items()}, settings)
+    paths = job.outputs.paths(job.folder, files.stem, cloud=files.points is not None)
+    _refuse_to_overwrite_inputs(files, paths)
+    inputs = _hash_inputs(files, job.predictor, measurements)
+    notes: list[Note] = []
+    if not job.overwrite and paths["sidecar"].exists():
+        changes = reasons_to_redo(paths, {name: entry["sha256"] for name, entry in inputs.items()}, job.record())
         if not changes:
-            return Outcome(
-                frame.stem, "skipped", "complete already, from the same inputs and options (see --overwrite)"
-            )
-        notes = (f"redone, not skipped: {changes}.",)
+            text = f"complete already, from the same inputs and options; {param('overwrite', True)} completes it again"
+            return Outcome(files.stem, State.SKIPPED, text)
+        notes.append(Note(NoteKind.REDONE, f"completed again: {changes}."))
 
-    begun = time.perf_counter()
-    maps = read_maps(frame, settings, network)
+    started = time.perf_counter()
+    predict = None if job.predictor is None else job.predictor.predict
+    frame = read_frame(files, job.inputs, predict, measurements=measurements)
+    if job.outputs.ply and frame.camera is None:
+        raise InputError(
+            f"{param('ply', True)} needs a camera: give {param('intrinsics')} or {param('camera')}, or a prior that "
+            "predicts its camera, such as moge-2."
+        )
     read = time.perf_counter()
-    compile_kernels(settings.completion)
-    from leadline.core import pipeline  # brings numba along, which skipped frames and wrong inputs do not need
-    from leadline.core.noise import Noise
+    ensure_compiled(job.completion, announce_compiling)
+    from leadline.core import pipeline  # imports numba, which skipped frames and refused inputs do not need
 
     compiled = time.perf_counter()
     result = pipeline.complete(
-        maps.prior,
-        maps.sparse,
-        valid=maps.valid,
-        noise=None if settings.noise is None else Noise(**dict(zip(NOISE, settings.noise, strict=False))),
-        uncertainty=settings.sigma,
-        options=settings.completion,
+        frame.prior,
+        frame.sparse,
+        valid=frame.valid,
+        noise=frame.noise,
+        uncertainty=job.outputs.sigma,
+        options=job.completion,
     )
     solved = time.perf_counter()
     if result.fit.count == 0:
-        raise InputError(f"{frame.sparse}: {result.fit.status}.")
-    unsupported = _unsupported(result.depth, maps.sparse)
-    notes += maps.notes + _shortcomings(result) + ((unsupported,) if unsupported else ())
-    files["sidecar"].unlink(missing_ok=True)
-    unit, beyond = _write_maps(files, maps, result, settings)
-    notes += beyond
-    maps.recorded["units"]["depth"] = {"unit": unit}
+        raise InputError(f"{files.sparse or files.points or files.image}: {result.fit.status.describe(param)}.")
+    notes += [*frame.notes, *result_notes(result, frame.sparse)]
+    paths["sidecar"].unlink(missing_ok=True)
+    unit, more = _write_results(paths, frame, result, job.outputs)
+    notes += more
     written = time.perf_counter()
-    seconds = {"read": read - begun, "complete": solved - compiled, "write": written - solved}
+    seconds = {"read": read - started, "complete": solved - compiled, "write": written - solved}
     record = {
-        "leadline": version(),
-        "frame": frame.stem,
+        "leadline": package_version(),
+        "frame": files.stem,
         "inputs": inputs,
-        "outputs": {name: path.name for name, path in files.items() if name != "sidecar"},
-        **maps.recorded,
-        "notes": notes,
+        "outputs": {name: path.name for name, path in paths.items() if name != "sidecar"},
+        **frame.record,
+        "units": {**frame.record["units"], "depth": {"unit": unit}},
+        "notes": as_texts(notes),
         "result": result.to_dict(),
-        "settings": settings.record(),
+        "settings": job.record(),
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
     }
-    _write_json(files["sidecar"], record)
-    return Outcome(frame.stem, "done", str(result), notes, tuple(files.values()))
+    from leadline.io.atomic import write_text
+
+    write_text(paths["sidecar"], dump_json(record))
+    return Outcome(files.stem, State.DONE, result.summary(param), tuple(notes), tuple(paths.values()))
 
 
-def _shortcomings(result: Completion) -> tuple[str, ...]:
-    """What ``--strict`` would refuse: a stage that fell back or stopped early, and its advice."""
-    found = []
+def result_notes(result: Completion, sparse: FloatArray) -> list[Note]:
+    """Notes about stages that fell back or stopped early, and about extrapolated depth."""
+    notes = []
     if result.fit.status is not type(result.fit.status).CONVERGED:
-        found.append(f"fit {result.fit.status}.")
+        notes.append(Note(NoteKind.FIT, f"fit {result.fit.status.describe(param)}."))
     if not result.reconstruction.converged:
-        found.append(f"solve {result.reconstruction.status}.")
-    return tuple(found)
+        notes.append(Note(NoteKind.SOLVE, f"solve {result.reconstruction.status.describe(param)}."))
+    extrapolated = _extrapolation(result.depth, sparse)
+    if extrapolated:
+        notes.append(Note(NoteKind.EXTRAPOLATED, extrapolated))
+    return notes
 
 
-def _unsupported(depth: FloatArray, sparse: FloatArray) -> str:
-    """A sentence if the depth goes far beyond all that was measured; "" if it does not."""
-    most, far = (float(np.nanmax(values)) for values in (depth, sparse))
-    if not most > FARTHEST * far:
+def write_in_fitting_unit(maps: Mapping[Path, FloatArray], units: tuple[str, ...]) -> str:
+    """Write depth maps in the first of `units` whose 16 bits reach their farthest value; returns that unit.
+
+    Raises
+    ------
+    InputError
+        No unit does.
+    """
+    from leadline.io.depth.files import write_depth
+
+    for unit in units:
+        try:
+            for path, depth in maps.items():
+                write_depth(path, depth, unit)
+            break
+        except InputError:  # the depth is beyond 16 bits in this unit
+            if unit == units[-1]:
+                raise
+    return unit
+
+
+def _write_results(
+    paths: Mapping[str, Path], frame: FrameInputs, result: Completion, outputs: OutputOptions
+) -> tuple[str, list[Note]]:
+    """Write all files but the sidecar; returns the unit of the depth, and a note if it is not the first choice."""
+    from leadline.io.atomic import atomic_write
+    from leadline.io.clouds.ply import write_ply
+    from leadline.io.depth.files import write_depth
+    from leadline.report.tiles import draw_preview
+
+    units = outputs.units(frame.unit)
+    maps = {paths[name]: getattr(result, name) for name in ("depth", "calibrated") if name in paths}
+    try:
+        unit = write_in_fitting_unit(maps, units)
+    except InputError as error:
+        text = f"{_extrapolation(result.depth, frame.sparse)} {error.args[0]}".strip()
+        raise InputError(f"{text} The parameters are {param('output_unit')} and {param('format')}.") from error
+    if result.sigma is not None:
+        write_depth(paths["sigma"], result.sigma, "m")
+    notes = []
+    if unit != units[0]:
+        text = f"the depth is beyond 16 bits in {units[0]} and was written in {unit}."
+        notes.append(Note(NoteKind.OUTPUT_UNIT, text))
+    cloud = frame.measurements.cloud
+    if cloud is not None:
+        from leadline.report.projected_points import draw_projected_points
+
+        write_in_fitting_unit({paths["sparse"]: frame.sparse}, units)
+        picture = draw_projected_points(frame.image, frame.sparse, cloud.dropped(), heading=paths["points"].stem)
+        atomic_write(paths["points"], lambda part: picture.save(part, format="PNG"))
+    preview = draw_preview(frame.image, result.depth)
+    atomic_write(paths["preview"], lambda part: preview.save(part, format="PNG"))
+    if "cloud" in paths and frame.camera is not None:
+        points = frame.camera.points(result.depth)
+        known = np.isfinite(points).all(axis=-1)  # a lens may have no ray for a corner
+        write_ply(paths["cloud"], points[known], frame.image[known])
+    return unit, notes
+
+
+def _extrapolation(depth: FloatArray, sparse: FloatArray) -> str:
+    """A sentence if the depth goes far beyond all measurements; empty if it does not."""
+    most, farthest = (float(np.nanmax(values)) for values in (depth, sparse))
+    if not most > EXTRAPOLATION * farthest:
         return ""
     return (
-        f"the depth reaches {most:.3g} m and the farthest measurement is {far:.3g} m: the rest is extrapolated; "
+        f"the depth reaches {most:.3g} m and the farthest measurement is {farthest:.3g} m: the rest is extrapolated; "
         "measure farther away."
     )
 
 
-def output_paths(frame: Frame, settings: Settings, output: Path) -> dict[str, Path]:
-    """The files a frame gives by what they are, in the order in which they are written."""
-    suffix = FORMS[settings.form]
-    files = {"depth": output / f"{frame.stem}_depth{suffix}"}
-    if settings.calibrated:
-        files["calibrated"] = output / f"{frame.stem}_calibrated{suffix}"
-    if settings.sigma:  # 16 bits of millimetres would lose most of it
-        files["sigma"] = output / f"{frame.stem}_sigma{'.npy' if settings.form == 'png' else suffix}"
-    files["preview"] = output / f"{frame.stem}_preview.png"
-    if settings.ply:
-        files["cloud"] = output / f"{frame.stem}.ply"
-    return {**files, "sidecar": output / f"{frame.stem}.json"}
+def _hash_inputs(
+    files: FrameFiles, predictor: Predictor | None, measurements: Measurements | None
+) -> dict[str, dict[str, str]]:
+    inputs = {name: {"path": str(path), "sha256": file_hash(path)} for name, path in files.paths().items()}
+    if files.prior is None and predictor is not None:
+        inputs["prior"] = {"path": predictor.spec, "sha256": predictor.fingerprint}
+    if measurements is not None:
+        from leadline.priors.prediction_cache import content_hash
+
+        inputs["sparse"] = {"path": "", "sha256": content_hash(measurements.depth)}
+    return inputs
 
 
-def changed(files: Mapping[str, Path], hashes: Mapping[str, str], settings: Settings) -> str:
-    """Why a frame that has a sidecar must be redone; "" if it need not.
-
-    Options and the contents of inputs are compared, not their paths, so a folder may be moved. The version
-    of leadline is not compared either.
-    """
-    try:
-        record = json.loads(files["sidecar"].read_text(encoding="utf-8"))
-        inputs = {name: entry["sha256"] for name, entry in record["inputs"].items()}
-        options = _flat(record["settings"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return f"{files['sidecar'].name} is not a sidecar that leadline wrote"
-    reasons = [
-        f"the {what} changed ({', '.join(names)})"
-        for what, names in (
-            ("options", _differing(options, _flat(settings.record()))),
-            ("inputs", _differing(inputs, hashes)),
-        )
-        if names
-    ]
-    missing = [name for name, path in files.items() if not path.exists()]
-    if missing and not reasons:
-        reasons = [f"outputs are missing ({', '.join(missing)})"]
-    return " and ".join(reasons)
-
-
-def kernels_compiled(options: CompletionOptions | None = None) -> bool:
-    """Whether the kernels for these options are on disk, so that the first frame will not wait for them."""
-    from leadline.base.jit import is_warm
-
-    return is_warm(general=_general(options))
-
-
-def _general(options: CompletionOptions | None) -> bool:
-    return options is not None and options.reconstruction.system == "adaptive"
-
-
-def compile_kernels(options: CompletionOptions | None = None, *, quiet: bool = False) -> bool:
-    """Compile the kernels, with a word on stderr as it takes some seconds; False if that was done before."""
-    if kernels_compiled(options):
-        return False
-    from leadline.core import pipeline
-
-    if not quiet:
-        click.echo(COMPILING, err=True)
-    # A second process compiles the multigrid meanwhile, half of the work; both put it into the cache on disk.
-    chosen = options or CompletionOptions()
-    program = f"from leadline.core.{'platecycle' if _general(chosen) else 'vcycle'} import warm_up; warm_up()"
-    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as other:
-        rest = replace(chosen, reconstruction=replace(chosen.reconstruction, solver="jacobi"))
-        pipeline.warm_up(("float32",), rest)  # what files are read as
-        other.wait()
-    pipeline.warm_up(("float32",), chosen)
-    return True
-
-
-def units_to_try(settings: Settings, measured: str) -> tuple[str, ...]:
-    """The units for the depth, the first that holds it is taken.
-
-    Unless one is asked for, PNG has the unit of the measurements, `measured`, so that these come back bit for bit;
-    but not one coarser than a centimetre, and millimetres if the depth is beyond what 16 bits hold in it.
-    """
-    from leadline.io.depth.units import UNITS, as_unit
-
-    if settings.output_unit is not None:
-        return (settings.output_unit,)
-    if settings.form != "png":
-        return ("m",)
-    own, coarsest = as_unit(measured), UNITS["cm"]
-    fine = own.metres is not None and coarsest is not None and own.metres <= coarsest
-    return (own.name, "mm") if fine and own.name != "mm" else ("mm",)
-
-
-def _write_maps(
-    files: Mapping[str, Path], maps: Maps, result: Completion, settings: Settings
-) -> tuple[str, tuple[str, ...]]:
-    """Write all but the sidecar; returns the depth's unit, and a note if it is not the one first meant."""
-    from PIL import Image
-
-    from leadline.io.clouds.files import write_ply
-    from leadline.io.depth.files import atomic_write, write_depth
-    from leadline.report.colour import colourise
-
-    units = units_to_try(settings, maps.unit)
-    for unit in units:
-        try:
-            write_depth(files["depth"], result.depth, unit)
-            if "calibrated" in files:
-                write_depth(files["calibrated"], result.calibrated, unit)
-            break
-        except InputError as error:  # a depth beyond what 16 bits hold in this unit
-            if unit == units[-1]:
-                why = _unsupported(result.depth, maps.sparse)
-                raise InputError(f"{why} {error} The flags are --output-unit and --form.".lstrip()) from error
-    if result.sigma is not None:
-        write_depth(files["sigma"], result.sigma, "m")
-    beyond = () if unit == units[0] else (f"the depth is beyond 16 bits in {units[0]} and was written in {unit}.",)
-    preview = Image.fromarray(np.hstack((maps.image, colourise(result.depth))))
-    atomic_write(files["preview"], lambda part: preview.save(part, format="PNG"))
-    if "cloud" in files and maps.camera is not None:
-        points = maps.camera.points(result.depth)
-        known = np.isfinite(points).all(axis=-1)  # a lens may have no ray for a corner
-        write_ply(files["cloud"], points[known], maps.image[known])
-    return unit, beyond
-
-
-def _write_json(path: Path, record: Mapping[str, Any]) -> None:
-    from leadline.io.atomic import write_text
-
-    text = json.dumps(_strict_json(record), indent=2, allow_nan=False) + "\n"
-    write_text(path, text)
-
-
-def _strict_json(value: Any) -> Any:
-    """`value` with NaN and infinity as null, since JSON proper has neither (e.g. an unknown covariance)."""
-    if isinstance(value, Mapping):
-        return {key: _strict_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict_json(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings by their innermost names, the fit's prefixed as its flags are."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        nested = _flat(value) if isinstance(value, Mapping) else {name: value}
-        flat |= {f"fit_{key}": item for key, item in nested.items()} if name == "fit" else nested
-    return flat
-
-
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-
-
-def _refuse_to_write_over_inputs(frame: Frame, files: Mapping[str, Path]) -> None:
-    inputs = {path.resolve(): name for name, path in frame.inputs().items()}
-    for path in files.values():
+def _refuse_to_overwrite_inputs(files: FrameFiles, paths: Mapping[str, Path]) -> None:
+    inputs = {path.resolve(): name for name, path in files.paths().items()}
+    for path in paths.values():
         if path.resolve() in inputs:
-            raise InputError(f"{path}: would be written over the {inputs[path.resolve()]} input; choose another -o.")
-
-
-def sha256_of(path: Path) -> str:
-    """Hash of a file's content; FileError if it cannot be read."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
+            raise InputError(
+                f"{path}: would overwrite the {inputs[path.resolve()]} input; choose another {param('output')}."
+            )

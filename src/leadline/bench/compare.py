@@ -1,4 +1,7 @@
-"""Two runs, or two methods, paired by image and case: is the difference real, and where is it worst?"""
+"""Comparisons of scores: of two runs or methods paired by image and case, and of a run with the published tables.
+
+A pair consists of two scores of the same image, case, subset and prior.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.errors import InputError
+from leadline.base.registry import suggestion
+from leadline.bench.protocol import LABELS
 from leadline.bench.records import SCORES, Record
+from leadline.bench.results import MACRO, Results
+from leadline.bench.tables import HEADS, OURS, Block, Column, Row, Table
 
-RESAMPLES = 1000
-CONFIDENCE = 0.95
-WORST = 10
+CONFIDENCE = 0.95  # of all intervals
+DIFFERENCE_RESAMPLES = 1000
+RATIO_RESAMPLES = 2000
+WORST = 10  # images listed in a comparison
 HIGHER_IS_BETTER = ("delta1", "delta2", "delta3")
+RATIOS = "ratios"
+RATIO_METRICS = ("absrel", "nmed")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The difference at one image and case, second minus first."""
+    """Two scores of one image and case, and their difference, second minus first."""
 
     difference: float
     image: str
@@ -38,17 +48,17 @@ class Comparison:
     method: str
     metric: str
     pairs: int
-    median: float  # of second minus first
-    low: float  # ends of the bootstrap interval of that median
+    median: float  # of the differences, second minus first
+    low: float  # ends of the bootstrap interval of the median
     high: float
-    wins: int  # pairs at which the second run is better
-    losses: int
-    unpaired: int  # pairs at which only one of the runs has a score
-    worst: tuple[Pair, ...]  # those at which the second run loses most
+    wins: int  # pairs in which the second run is better
+    losses: int  # pairs in which it is worse
+    unpaired: int  # pairs in which only one of the runs has a score
+    worst: tuple[Pair, ...]  # the pairs in which the second run is worse by most
 
     @property
-    def clear(self) -> bool:
-        """Whether the interval leaves out zero."""
+    def is_significant(self) -> bool:
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
@@ -60,18 +70,19 @@ def compare(
     method: str | None = None,
     against: str | None = None,
 ) -> list[Comparison]:
-    """Paired comparisons per subset, prior and method that both runs have.
+    """Paired comparisons per subset, prior and method that both runs contain.
 
-    The interval is of the median over pairs, by resampling *images* with their cases: the cases of one image are not
-    independent. It is drawn with a fixed seed.
+    The interval of the median difference is a percentile bootstrap that resamples *images* with all their cases,
+    because the cases of one image are not independent. The seed is fixed.
 
     Parameters
     ----------
     first, second : records
-        Of two runs; may be the same one, if `method` and `against` differ.
+        Of two runs; may be the same run if `method` and `against` differ.
     metrics : names
     method, against : str, optional
-        Compare this method of the first run with that one of the second; without `against`, with itself.
+        Compare this method of the first run with that one of the second. Each is a label, or the name of a method with
+        its default label. Default of `against`: the same method.
 
     Raises
     ------
@@ -80,7 +91,8 @@ def compare(
     """
     for metric in metrics:
         if metric not in SCORES:
-            raise InputError(f"There is no metric {metric!r}; there are {', '.join(SCORES)}.")
+            raise InputError(f"There is no metric {metric!r}; {suggestion(metric, SCORES)}")
+    method, against = (None if name is None else LABELS.get(name, name) for name in (method, against))
     before = [record for record in first if method is None or record.method == method]
     wanted = against or method
     after = {
@@ -97,7 +109,8 @@ def compare(
             groups.setdefault((record.dataset, record.prior, label), []).append((record, other))
     if not groups:
         raise InputError(
-            "The two runs have no record in common: subset, image, case, prior and method must be the same."
+            "The two runs have no records in common. Records are paired if subset, image, case, prior and method are "
+            "the same."
         )
     return [_compare(group, metric, pairs) for metric in metrics for group, pairs in groups.items()]
 
@@ -137,9 +150,9 @@ def _interval(images: list[str], differences: NDArray[np.float64]) -> tuple[floa
     owner = owner[order]
     ordered = differences[order]
     rng = np.random.default_rng(0)
-    medians = np.empty(RESAMPLES)
-    for index in range(RESAMPLES):
-        # How often each image was drawn: a weighted median needs no copies of its differences.
+    medians = np.empty(DIFFERENCE_RESAMPLES)
+    for index in range(DIFFERENCE_RESAMPLES):
+        # The weight of an image is how often it was sampled: a weighted median needs no copies of its differences.
         weights = np.bincount(rng.integers(0, count, count), minlength=count)[owner].cumsum()
         total = int(weights[-1])
         places = np.searchsorted(weights, ((total - 1) // 2, total // 2), side="right")
@@ -147,3 +160,84 @@ def _interval(images: list[str], differences: NDArray[np.float64]) -> tuple[floa
     tail = 50 * (1 - CONFIDENCE)
     low, high = np.nanpercentile(medians, (tail, 100 - tail))
     return float(low), float(high)
+
+
+def ratios_table(records: Iterable[Record], *, base: str = OURS) -> Table | None:
+    """The ratio of each method's score to that of the method `base`; None if there are no pairs.
+
+    A row is a prior, method and case. The mean over images is geometric, so that half and double cancel. Its interval
+    is a 95 % percentile bootstrap over images with a fixed seed.
+    """
+    scores: dict[tuple[str, str, str], dict[tuple[str, str], Record]] = {}
+    for record in records:
+        group = scores.setdefault((record.prior, record.case, record.method), {})
+        group[record.dataset, record.image] = record
+    priors, cases, methods = (list(dict.fromkeys(names)) for names in zip(*scores, strict=True)) if scores else [[]] * 3
+    blocks = []
+    for prior in priors:
+        rows = [
+            Row(f"{method}, {case}", values)
+            for method in methods
+            for case in cases
+            if method != base
+            and (values := _ratio_row(scores.get((prior, case, method), {}), scores.get((prior, case, base), {})))
+        ]
+        if rows:
+            blocks.append(Block(prior, tuple(rows)))
+    heads = ("mean", "low", "high", "worst")
+    columns = tuple(Column(HEADS[metric], head, "ratio") for metric in RATIO_METRICS for head in heads)
+    title = f"Ratios to {base}: geometric mean over images, its 95 % interval, and the worst image"
+    return Table(RATIOS, title, "method, case", (Column("", "images"), *columns), tuple(blocks)) if blocks else None
+
+
+def _ratio_row(records: dict[tuple[str, str], Record], base: dict[tuple[str, str], Record]) -> tuple[float, ...] | None:
+    """The number of pairs, then mean, interval and largest ratio of each metric; None if there are no pairs."""
+    values: list[float] = []
+    counts = []
+    for metric in RATIO_METRICS:
+        pairs = [(getattr(records[key], metric), getattr(base[key], metric)) for key in sorted(records.keys() & base)]
+        logs = [math.log(a / b) for a, b in pairs if a > 0 and b > 0]  # false for NaN
+        counts.append(len(logs))
+        values += _summarise_ratios(logs)
+    return (float(max(counts)), *values) if max(counts) else None
+
+
+def _summarise_ratios(logs: Sequence[float]) -> tuple[float, ...]:
+    """Geometric mean, ends of its interval, and largest ratio."""
+    if not logs:
+        return (math.nan,) * 4
+    array = np.array(logs)
+    means = np.random.default_rng(0).choice(array, (RATIO_RESAMPLES, array.size)).mean(axis=1)
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(means, (tail, 100 - tail))
+    return tuple(math.exp(value) for value in (array.mean(), low, high, array.max()))
+
+
+def compare_with_paper(run: Results, paper: Results) -> Table:
+    """The medians of a run beside the published ones, wherever subset, prior and method have the same labels.
+
+    Raises
+    ------
+    InputError
+        Run and paper have nothing in common.
+    """
+    blocks = []
+    for prior, method in ((prior, method) for prior in paper.priors for method in paper.methods):
+        rows = []
+        for metric in ("absrel", "mae", "nmean", "nmed"):
+            for subset in (*run.subsets, MACRO):
+                if subset == MACRO and set(run.subsets) != set(paper.subsets):
+                    continue  # the mean over other subsets cannot be compared
+                ours, theirs = (source.value(prior, method, subset, metric) for source in (run, paper))
+                if not (math.isnan(ours) or math.isnan(theirs)):
+                    rows.append(Row(f"{subset} {HEADS[metric]}", (theirs, ours, 100 * (ours / theirs - 1))))
+        if rows:
+            blocks.append(Block(f"{method} with {prior}", tuple(rows)))
+    if not blocks:
+        raise InputError(
+            "The run has no subset, prior and method in common with the paper, whose labels are "
+            f"{', '.join(paper.subsets)}; {', '.join(paper.priors)}; {', '.join(paper.methods[:13])}. "
+            "Use the same labels in the protocol of the run."
+        )
+    columns = (Column("", "paper", "absrel"), Column("", "run", "absrel"), Column("", "difference %", "nmed"))
+    return Table("paper", "This run beside the paper, p50", "subset and metric", columns, tuple(blocks))

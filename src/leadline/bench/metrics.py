@@ -1,4 +1,4 @@
-"""Scores of a predicted depth map. An empty mask scores NaN with a support of 0, never a number."""
+"""Scores of a predicted depth map, in NumPy. With an empty mask all scores are NaN and the support is 0."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray, as_map, as_mask
-from leadline.base.errors import InputError
-from leadline.geometry.cameras import Camera, RayCamera
+from leadline.base.errors import InputError, param
+from leadline.geometry.cameras import CameraModel
 
-DELTA_BASE = 1.25  # a prediction within this ratio of the reference counts for delta1, its square for delta2, ...
+DELTA_BASE = 1.25  # delta1, delta2 and delta3 count ratios below 1.25, 1.25^2 and 1.25^3
 
 
 @dataclass(frozen=True)
 class DepthScores:
-    """Errors over the scored pixels; all NaN where nothing could be scored."""
+    """Errors over the scored pixels; all NaN if there are none."""
 
     absrel: float  # mean |p - r| / r
     mae: float  # mean |p - r|, metres
@@ -26,17 +26,17 @@ class DepthScores:
     delta2: float  # ... < 1.25^2
     delta3: float  # ... < 1.25^3
     support: int  # pixels scored
-    missing: int  # pixels of the mask with a valid reference but no usable prediction
+    missing: int  # pixels of the mask with a valid reference but no valid prediction
 
     @property
     def failed(self) -> bool:
-        """Whether there was nothing to score."""
+        """Whether no pixel was scored."""
         return self.support == 0
 
 
 @dataclass(frozen=True)
 class NormalScores:
-    """Angles between predicted and reference normals; NaN where nothing could be scored."""
+    """Angles between predicted and reference normals in degrees; NaN if no pixel was scored."""
 
     mean_deg: float
     median_deg: float
@@ -44,15 +44,15 @@ class NormalScores:
 
     @property
     def failed(self) -> bool:
-        """Whether there was nothing to score."""
+        """Whether no pixel was scored."""
         return self.support == 0
 
 
 def depth_scores(prediction: FloatArray, reference: FloatArray, mask: BoolArray) -> DepthScores:
     """AbsRel, MAE, RMSE and the delta accuracies of a prediction.
 
-    Scored are the pixels of `mask` at which the reference is valid (finite, > 0) and the prediction usable
-    (finite, > 0). The others are not punished but counted in `missing`, so read both.
+    The scored pixels are those of `mask` at which both reference and prediction are valid (finite, > 0). Pixels without
+    a valid prediction do not affect the errors; their number is `missing`.
 
     Parameters
     ----------
@@ -71,15 +71,15 @@ def depth_scores(prediction: FloatArray, reference: FloatArray, mask: BoolArray)
     >>> scores.absrel, scores.mae, scores.support
     (0.5, 1.0, 2)
     """
-    prediction, reference, asked = _inputs(prediction, reference, mask)
-    asked = asked & np.isfinite(reference) & (reference > 0)
-    usable = asked & np.isfinite(prediction) & (prediction > 0)
-    support = int(np.count_nonzero(usable))
-    missing = int(np.count_nonzero(asked)) - support
+    prediction, reference, mask = _inputs(prediction, reference, mask)
+    mask = mask & np.isfinite(reference) & (reference > 0)
+    scored = mask & np.isfinite(prediction) & (prediction > 0)
+    support = int(np.count_nonzero(scored))
+    missing = int(np.count_nonzero(mask)) - support
     if not support:
         nan = math.nan
         return DepthScores(nan, nan, nan, nan, nan, nan, support, missing)
-    p, r = prediction[usable].astype(np.float64), reference[usable].astype(np.float64)
+    p, r = prediction[scored].astype(np.float64), reference[scored].astype(np.float64)
     error = np.abs(p - r)
     ratio = np.maximum(p / r, r / p)
     delta1, delta2, delta3 = (float(np.mean(ratio < DELTA_BASE**k)) for k in (1, 2, 3))
@@ -91,23 +91,23 @@ def relative_error(prediction: FloatArray, reference: FloatArray) -> NDArray[np.
     """|p - r| / r per pixel, (H, W); NaN where either is not a positive finite depth."""
     prediction, reference = as_map(prediction, "prediction"), as_map(reference, "reference")
     if prediction.shape != reference.shape:
-        raise InputError(f"`prediction` must have the reference's shape {reference.shape}, got {prediction.shape}.")
+        raise InputError(f"{param('prediction')} must have the shape {reference.shape}, got {prediction.shape}.")
     p, r = _positive(prediction), _positive(reference)
     return np.asarray(np.abs(p - r) / r)
 
 
-def normals(depth: FloatArray, camera: Camera | RayCamera) -> NDArray[np.float64]:
-    """Unit surface normals in camera axes, (H, W, 3), turned towards the camera; NaN where unknown.
+def normals(depth: FloatArray, camera: CameraModel) -> NDArray[np.float64]:
+    """Unit surface normals in the camera's frame, (H, W, 3), oriented towards the camera; NaN where unknown.
 
-    The depth is back-projected, its centred horizontal and vertical differences are taken, and their cross
-    product is normalised. A normal is unknown on the outer ring of pixels, where one of the four neighbours has
-    no depth, and where the differences are parallel. The pixel's own depth takes no part.
+    The normal is the normalised cross product of the horizontal and vertical central differences of the back-projected
+    points. It is unknown at the border of the image, where one of the four neighbours has no depth, and where the
+    differences are parallel. The depth of the pixel itself has no influence.
 
     Parameters
     ----------
     depth : (H, W) array
         Metres; NaN, inf and values <= 0 are invalid.
-    camera : Camera or RayCamera
+    camera : CameraModel
         Of the same size as the depth.
 
     Raises
@@ -119,13 +119,13 @@ def normals(depth: FloatArray, camera: Camera | RayCamera) -> NDArray[np.float64
     height, width = depth.shape
     if (camera.height, camera.width) != (height, width):
         raise InputError(
-            f"`camera` must be of the depth's size {width} x {height}, got {camera.width} x {camera.height} instead."
+            f"{param('camera')} must have the size {width} x {height}, got {camera.width} x {camera.height} instead."
         )
     result = np.full((height, width, 3), np.nan)
     if height < 3 or width < 3:
         return result
     z = _positive(depth)
-    # At depth 1, not at z: the direction of a pixel is known where its own depth is not.
+    # Rays at depth 1, not points at depth z: they are known also where the pixel's own depth is not.
     rays = camera.points(np.ones((height, width)))
     rays_x, rays_y = rays[..., 0], rays[..., 1]
     x, y = rays_x * z, rays_y * z
@@ -141,27 +141,25 @@ def normals(depth: FloatArray, camera: Camera | RayCamera) -> NDArray[np.float64
     return result
 
 
-def normal_scores(
-    prediction: FloatArray, reference: FloatArray, camera: Camera | RayCamera, mask: BoolArray
-) -> NormalScores:
+def normal_scores(prediction: FloatArray, reference: FloatArray, camera: CameraModel, mask: BoolArray) -> NormalScores:
     """Mean and median angle in degrees between the normals of two depth maps.
 
-    The same operator, `normals`, serves both; scored are the pixels of `mask` at which both exist. The angle is
-    atan2(|a x b|, a . b): the arc cosine of the dot product has no accurate digits below some 1e-6 degrees and
-    leaves its domain by rounding.
+    Both are computed by `normals`. The scored pixels are those of `mask` at which both normals exist. The angle is
+    atan2(|a x b|, a . b), because the arc cosine of the dot product is inaccurate below 1e-6 degrees, and rounding may
+    move its argument out of its domain.
 
     Raises
     ------
     InputError
         If shapes differ, the mask is not boolean, or the camera is of another size.
     """
-    prediction, reference, asked = _inputs(prediction, reference, mask)
-    ours, theirs = normals(prediction, camera), normals(reference, camera)
-    both = asked & np.isfinite(ours[..., 0]) & np.isfinite(theirs[..., 0])
+    prediction, reference, mask = _inputs(prediction, reference, mask)
+    predicted, true = normals(prediction, camera), normals(reference, camera)
+    both = mask & np.isfinite(predicted[..., 0]) & np.isfinite(true[..., 0])
     support = int(np.count_nonzero(both))
     if not support:
         return NormalScores(math.nan, math.nan, support)
-    a, b = ours[both].T, theirs[both].T
+    a, b = predicted[both].T, true[both].T
     sine = np.sqrt(
         (a[1] * b[2] - a[2] * b[1]) ** 2 + (a[2] * b[0] - a[0] * b[2]) ** 2 + (a[0] * b[1] - a[1] * b[0]) ** 2
     )
@@ -172,7 +170,7 @@ def normal_scores(
 def _inputs(prediction: FloatArray, reference: FloatArray, mask: BoolArray) -> tuple[FloatArray, FloatArray, BoolArray]:
     prediction, reference = as_map(prediction, "prediction"), as_map(reference, "reference")
     if prediction.shape != reference.shape:
-        raise InputError(f"`prediction` must have the reference's shape {reference.shape}, got {prediction.shape}.")
+        raise InputError(f"{param('prediction')} must have the shape {reference.shape}, got {prediction.shape}.")
     return prediction, reference, as_mask(mask, "mask", reference.shape)
 
 

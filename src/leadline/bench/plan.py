@@ -1,59 +1,72 @@
-"""The work of a protocol, cut into units: one image with one prior, for all cases and methods."""
+"""The work of a protocol as work items: one image with one prior, for all cases and methods."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from leadline.base.errors import InputError
+from leadline.base.strict_json import canonical_json
 from leadline.bench.protocol import DatasetEntry, MethodEntry, Protocol
+from leadline.bench.sources import effective_entry, open_dataset, open_method, prior_identities
 
 
 @dataclass(frozen=True)
 class Task:
-    """One record to be: a method on the measurements of one case."""
+    """One planned record: a method on the measurements of one case."""
 
     key: str
     case: str
     method: str  # label
-    options: str  # of the method, JSON
+    options: str  # of the method, as JSON
 
 
 @dataclass(frozen=True)
-class Unit:
-    """What one worker does at a time, and what is lost at most when it is killed."""
+class WorkItem:
+    """What an executor computes at a time. A killed run loses at most the items that were in progress."""
 
     dataset: str  # label
     image: str
     prior: str  # label
     tasks: tuple[Task, ...]
 
+    def __str__(self) -> str:
+        return f"{self.dataset} {self.image} {self.prior}"
 
-def make_plan(protocol: Protocol, names: Mapping[str, list[str]], models: Mapping[str, str]) -> list[Unit]:
-    """Every unit of the protocol, in a fixed order: by data set, image, prior.
 
-    A task's key is made of its labels, readable, and of a digest of everything else that decides its result: the
-    options of data set, prior and method, the stride, and the model's content. So it does not depend on the order
-    of the protocol, on where data and model lie, or on anything else that is planned.
+def plan_work_items(protocol: Protocol) -> list[WorkItem]:
+    """All work items of a protocol, ordered by data set, image and prior.
 
-    Parameters
-    ----------
-    protocol : Protocol
-    names : mapping
-        Image names per data set label.
-    models : mapping
-        What identifies the prior per prior label, see `sources.identity`.
+    Everything that the protocol names is opened, so that mistakes are reported before the work begins. A prior whose
+    model is missing and an external system that is not set up are planned nevertheless, as long as another prior can be
+    opened: their records will fail with the reason.
+
+    The key of a task consists of its labels and a digest of everything else that determines its result: the options of
+    data set, prior and method, the stride, and the content of the model. It does not depend on the order of the
+    protocol, on the location of data and model, or on the other tasks.
+
+    Raises
+    ------
+    LeadlineError
+        A data set, a method or every prior cannot be opened, or a data set has no images.
     """
-    units = []
+    for method in protocol.methods:
+        open_method(method)
+    identities = prior_identities(protocol.priors)
+    images = {entry.label: open_dataset(entry).names() for entry in protocol.datasets}
+    methods = tuple(effective_entry(entry) for entry in protocol.methods)
+    items = []
     for entry in protocol.datasets:
+        if not images[entry.label]:
+            raise InputError(f"The data set {entry.label!r} has no images under {entry.root}.")
         digests = {
-            (prior.label, case, method.label): _digest(entry, models[prior.label], case, protocol.stride, method)
+            (prior.label, case, method.label): _digest(entry, identities[prior.label], case, protocol.stride, method)
             for prior in protocol.priors
             for case in protocol.cases
-            for method in protocol.methods
+            for method in methods
         }
-        for image in names[entry.label][: protocol.limit]:
+        for image in images[entry.label][: protocol.limit]:
             for prior in protocol.priors:
                 tasks = tuple(
                     Task(
@@ -61,30 +74,25 @@ def make_plan(protocol: Protocol, names: Mapping[str, list[str]], models: Mappin
                         f"|{digests[prior.label, case, method.label]}",
                         case,
                         method.label,
-                        canonical(method.options),
+                        canonical_json(method.options),
                     )
                     for case in protocol.cases
-                    for method in protocol.methods
+                    for method in methods
                 )
-                units.append(Unit(entry.label, image, prior.label, tasks))
-    return units
+                items.append(WorkItem(entry.label, image, prior.label, tasks))
+    return items
 
 
-def remaining(units: list[Unit], done: Collection[str]) -> list[Unit]:
-    """The units with the tasks that have no record yet; a unit that is done is left out."""
-    left = []
-    for unit in units:
-        tasks = tuple(task for task in unit.tasks if task.key not in done)
+def remaining_items(items: list[WorkItem], done: Collection[str]) -> list[WorkItem]:
+    """The items with those tasks whose key is not in `done`; an item without remaining tasks is left out."""
+    remaining = []
+    for item in items:
+        tasks = tuple(task for task in item.tasks if task.key not in done)
         if tasks:
-            left.append(unit if len(tasks) == len(unit.tasks) else replace(unit, tasks=tasks))
-    return left
+            remaining.append(replace(item, tasks=tasks))
+    return remaining
 
 
-def canonical(value: object) -> str:
-    """The same JSON for the same content, whatever the order of its keys."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-
-
-def _digest(entry: DatasetEntry, model: str, case: str, stride: float, method: MethodEntry) -> str:
-    content = [entry.name, entry.normals, entry.options, model, case, float(stride), method.name, method.options]
-    return hashlib.sha256(canonical(content).encode()).hexdigest()[:12]
+def _digest(entry: DatasetEntry, prior: str, case: str, stride: float, method: MethodEntry) -> str:
+    content = [entry.name, entry.normals, entry.options, prior, case, float(stride), method.name, method.options]
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]

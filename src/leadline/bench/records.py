@@ -1,30 +1,44 @@
-"""The store of a run: one SQLite file, one row per record, each key at most once.
+"""The records of a run: one SQLite file with one row per record, in which every key occurs at most once.
 
-Only one process writes: the one that was started by the user. What a worker has done is written in one transaction
-per unit, so that a run that is killed loses the units in flight and nothing else, and does only those again.
+Only the process that the user started writes. The records of one work item are written in one transaction, so that a
+killed run loses the items in progress and nothing else, and repeats only those.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import platform
 import sqlite3
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
+from enum import Enum
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
-from leadline.base.errors import FileError, InputError
-from leadline.bench.plan import Unit
+from leadline.base.errors import FileError, InputError, LeadlineError, param
+from leadline.base.strict_json import canonical_json
+from leadline.bench.plan import WorkItem
+from leadline.bench.protocol import Protocol, convert_protocol
 
 FILE = "records.sqlite"
-_TYPES = {str: "TEXT NOT NULL", float: "REAL", int: "INTEGER NOT NULL"}
-_PATIENCE = 60.0  # seconds to wait for a reader, e.g. `bench status`
+_LOCK_TIMEOUT = 60.0  # seconds to wait for a reader, e.g. `bench status`
+_MAX_REASON = 400  # characters
+
+
+class RecordStatus(str, Enum):
+    """Whether a record has scores. A failed one has a reason instead."""
+
+    OK = "ok"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Every score of one method on one case of one image; NaN where there is none."""
+    """All scores of one method on one case of one image; NaN where there is no score."""
 
     key: str
     dataset: str  # labels of the protocol
@@ -32,8 +46,8 @@ class Record:
     case: str
     prior: str
     method: str
-    status: str  # "ok", or "failed" with a reason
-    reason: str = ""
+    status: RecordStatus
+    reason: str = ""  # of a failure
     absrel: float = math.nan
     mae: float = math.nan  # m
     rmse: float = math.nan  # m
@@ -42,39 +56,51 @@ class Record:
     delta3: float = math.nan
     nmean: float = math.nan  # degrees
     nmed: float = math.nan  # degrees
-    measured: int = 0  # measurements given
+    measured: int = 0  # number of measurements
     support: int = 0  # pixels scored for depth
-    missing: int = 0  # pixels to score without a prediction
+    missing: int = 0  # pixels to be scored that have no prediction
     normal_support: int = 0  # pixels scored for normals
-    seconds: float = math.nan  # of the method
-    detail: str = ""  # the method's own status
-    parameters: str = "{}"  # what the method estimated, JSON
-    options: str = "{}"  # of the method, JSON
-    versions: str = "{}"  # JSON
+    seconds: float = math.nan  # run time of the method
+    detail: str = ""  # status that the method reported
+    parameters: str = "{}"  # estimated by the method, as JSON
+    options: str = "{}"  # of the method, as JSON
+    versions: str = "{}"  # of the software, as JSON
     image_hash: str = ""
     reference_hash: str = ""
     prior_hash: str = ""
 
 
+_TYPES = {str: "TEXT NOT NULL", RecordStatus: "TEXT NOT NULL", float: "REAL", int: "INTEGER NOT NULL"}
 COLUMNS = tuple(field.name for field in fields(Record))
 SCORES = ("absrel", "mae", "rmse", "delta1", "delta2", "delta3", "nmean", "nmed")
 TIMES = ("seconds",)
-"""The columns that differ between two runs of the same work."""
+"""Columns that differ between two runs of the same work."""
+
+
+class Counts(NamedTuple):
+    """Records of one data set and method."""
+
+    dataset: str
+    method: str
+    planned: int
+    done: int
+    failed: int
+    seconds: float  # total run time of the method
 
 
 class RecordStore:
-    """The records of a run folder.
+    """The records of a run folder, and the plan they belong to.
 
     Parameters
     ----------
     folder : path
-        Is made if `create`; otherwise it must hold a run.
     create : bool
+        Create the folder and the file if they do not exist.
 
     Raises
     ------
     FileError
-        The folder holds no run, or its file is not one.
+        The folder contains no run, or the file cannot be opened.
     """
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
@@ -84,20 +110,20 @@ class RecordStore:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise FileError(f"{self.folder}: cannot be made ({error.strerror}).") from error
+                raise FileError(f"{self.folder}: the folder cannot be created ({error.strerror}).") from error
         elif not self.path.is_file():
-            raise FileError(f"{self.folder}: holds no run ({FILE} is not there); 'leadline bench run' makes one.")
+            raise FileError(f"{self.folder}: the folder contains no run ({FILE} does not exist).")
         try:
-            self._connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+            self._connection = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode=WAL")
-            # In WAL mode a killed process loses nothing that was committed; a power cut may lose the last units.
+            # In WAL mode a killed process loses nothing that was committed; a power failure may lose the last items.
             self._connection.execute("PRAGMA synchronous=NORMAL")
             if create:
                 self._create()
             else:
                 self._connection.execute("SELECT 1 FROM records LIMIT 1")
         except sqlite3.Error as error:
-            raise FileError(f"{self.path}: is not a store of records, or cannot be opened ({error}).") from error
+            raise FileError(f"{self.path}: the records cannot be opened ({error}).") from error
 
     def _create(self) -> None:
         hints = get_type_hints(Record)
@@ -112,7 +138,7 @@ class RecordStore:
             connection.execute("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
 
     def close(self) -> None:
-        """Give the file free."""
+        """Close the file."""
         self._connection.close()
 
     def __enter__(self) -> RecordStore:
@@ -132,44 +158,56 @@ class RecordStore:
                 raise
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise FileError(f"{self.path}: cannot be written ({error}).") from error
+            raise FileError(f"{self.path}: the records cannot be written ({error}).") from error
 
-    def set_plan(self, units: Sequence[Unit], **facts: str) -> None:
-        """What is to be done now, in place of an earlier plan; records of an earlier one stay in the file."""
+    def set_plan(self, items: Sequence[WorkItem], protocol: Protocol) -> None:
+        """Replace the plan and its protocol. Records of an earlier plan stay in the file."""
         rows = (
-            (task.key, unit.dataset, unit.image, task.case, unit.prior, task.method)
-            for unit in units
-            for task in unit.tasks
+            (task.key, item.dataset, item.image, task.case, item.prior, task.method)
+            for item in items
+            for task in item.tasks
         )
         with self._transaction() as connection:
             connection.execute("DELETE FROM plan")
             connection.executemany(
                 'INSERT INTO plan (key, dataset, image, "case", prior, method) VALUES (?, ?, ?, ?, ?, ?)', rows
             )
-            connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+            text = canonical_json(asdict(protocol))
+            connection.execute("INSERT OR REPLACE INTO facts VALUES ('protocol', ?)", (text,))
 
-    def fact(self, name: str) -> str:
-        """Something that `set_plan` was told, or an empty string."""
-        row = self._connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return str(row[0]) if row else ""
+    def protocol(self) -> Protocol:
+        """The protocol of the run.
+
+        Raises
+        ------
+        FileError
+            The file contains no protocol, or one of another version of leadline.
+        """
+        row = self._connection.execute("SELECT value FROM facts WHERE name = 'protocol'").fetchone()
+        try:
+            return convert_protocol(json.loads(row[0] if row else ""))
+        except ValueError as error:  # of JSON, or an InputError
+            raise FileError(
+                f"{self.folder}: the run contains no protocol that this version can read; run it again."
+            ) from error
 
     def add(self, records: Iterable[Record]) -> None:
-        """Write the records of a unit, all or none; a key that is there already keeps its record."""
-        holes = ", ".join("?" * len(COLUMNS))
+        """Write the records of a work item, all or none. A key that exists already keeps its record."""
+        marks = ", ".join("?" * len(COLUMNS))
         names = ", ".join(f'"{name}"' for name in COLUMNS)
         with self._transaction() as connection:
             connection.executemany(
-                f"INSERT INTO records ({names}) VALUES ({holes}) ON CONFLICT (key) DO NOTHING",
-                # SQLite turns NaN into NULL by itself, infinity it would keep.
+                f"INSERT INTO records ({names}) VALUES ({marks}) ON CONFLICT (key) DO NOTHING",
+                # SQLite stores NaN as NULL.
                 (astuple(record) for record in records),
             )
 
     def keys(self) -> set[str]:
-        """Of all records there are."""
+        """The keys of all records."""
         return {key for (key,) in self._connection.execute("SELECT key FROM records")}
 
-    def forget_failed(self) -> int:
-        """Remove the failed records, so that they are done again; returns how many."""
+    def delete_failed(self) -> int:
+        """Delete the failed records, so that they are computed again; returns their number."""
         with self._transaction() as connection:
             return connection.execute("DELETE FROM records WHERE status = 'failed'").rowcount
 
@@ -182,14 +220,15 @@ class RecordStore:
         found = []
         for row in self._connection.execute(query):
             values: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
-            values.update((name, _number(values[name])) for name in numbers)
+            values.update((name, math.nan) for name in numbers if values[name] is None)
+            values["status"] = RecordStatus(values["status"])
             found.append(Record(**values))
         return found
 
     def labels(self, column: str) -> list[str]:
         """The plan's data sets, cases, priors or methods, in the plan's order."""
         if column not in ("dataset", "case", "prior", "method"):
-            raise InputError(f"`column` must be dataset, case, prior or method, got {column!r}.")
+            raise InputError(f"{param('column')} must be dataset, case, prior or method, got {column!r}.")
         query = f'SELECT "{column}" FROM plan GROUP BY "{column}" ORDER BY MIN(place)'
         return [str(label) for (label,) in self._connection.execute(query)]
 
@@ -198,17 +237,17 @@ class RecordStore:
         query = "SELECT image FROM plan WHERE dataset = ? GROUP BY image ORDER BY MIN(rowid)"
         return [image for (image,) in self._connection.execute(query, (dataset,))]
 
-    def counts(self) -> list[tuple[str, str, int, int, int, float]]:
-        """Per data set and method of the plan: planned, done, failed, and the seconds of the method altogether."""
+    def counts(self) -> list[Counts]:
+        """The numbers of records per data set and method of the plan."""
         query = (
             "SELECT p.dataset, p.method, COUNT(*), COUNT(r.key), "
             "COALESCE(SUM(r.status = 'failed'), 0), COALESCE(SUM(r.seconds), 0.0) "
             "FROM plan p LEFT JOIN records r ON r.key = p.key GROUP BY p.dataset, p.method ORDER BY MIN(p.place)"
         )
-        return list(self._connection.execute(query))
+        return [Counts(*row) for row in self._connection.execute(query)]
 
     def reasons(self, limit: int = 5) -> list[tuple[str, int]]:
-        """The commonest reasons of failed records of the plan."""
+        """The most frequent reasons of failed records of the plan, with their numbers."""
         query = (
             "SELECT r.reason, COUNT(*) AS n FROM plan p JOIN records r ON r.key = p.key "
             "WHERE r.status = 'failed' GROUP BY r.reason ORDER BY n DESC, r.reason LIMIT ?"
@@ -217,10 +256,46 @@ class RecordStore:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records of a run's plan."""
+    """The records of a run, in the order of its plan."""
     with closing(RecordStore(folder)) as store:
         return store.records()
 
 
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+def read_run_protocol(folder: Path) -> Protocol:
+    """The protocol that a run was made with.
+
+    Raises
+    ------
+    FileError
+        The folder contains no run, or one whose protocol cannot be read.
+    """
+    with closing(RecordStore(folder)) as store:
+        return store.protocol()
+
+
+def failure_reason(error: BaseException) -> str:
+    """One line about an error; if it is not an error of leadline, with its type and location."""
+    if isinstance(error, LeadlineError):
+        text = str(error)
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+        text = f"{type(error).__name__}: {error}{where}"
+    return " ".join(text.split())[:_MAX_REASON]
+
+
+@lru_cache(maxsize=1)
+def software_versions() -> dict[str, str]:
+    """Versions of the software that the scores may depend on."""
+    import numba
+    import numpy as np
+
+    from leadline import __version__
+
+    return {
+        "leadline": __version__,
+        "machine": platform.machine(),
+        "numba": numba.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }

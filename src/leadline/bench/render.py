@@ -1,4 +1,4 @@
-"""Tables as text: for the terminal, in Markdown, in LaTeX; and the four CSV files of all percentiles."""
+"""Tables as text in Markdown and in LaTeX, and the four CSV files with all percentiles."""
 
 from __future__ import annotations
 
@@ -7,49 +7,22 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from leadline.base.errors import FileError
 from leadline.bench.results import MACRO, PERCENTILES, Results
 from leadline.bench.tables import CSV_METRICS, Block, Column, Table, digits
 from leadline.io.atomic import atomic_write
 
-if TYPE_CHECKING:
-    import rich.table
-
 MISSING = "--"
 
 
-def written(value: float, metric: str) -> str:
-    """A number with its metric's decimals; a missing one as two dashes."""
+def format_number(value: float, metric: str) -> str:
+    """A number with the decimals of its metric; NaN as two dashes."""
     return MISSING if math.isnan(value) else f"{value:.{digits(metric)}f}"
 
 
-def terminal(table: Table) -> rich.table.Table:
-    """The table for a `rich` console, the best numbers bold."""
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = RichTable(title=table.title, title_justify="left", title_style="bold", header_style="")
-    shown.add_column(table.corner)
-    for column in table.columns:
-        head = f"{column.group}\n{column.head}" if column.group else column.head
-        shown.add_column(Text(head), justify="right", no_wrap=True)
-    marked = table.marked()
-    for b, block in enumerate(table.blocks):
-        if block.title:
-            shown.add_row(Text(block.title, style="italic"))
-        for r, row in enumerate(block.rows):
-            cells = [
-                Text(text, style="bold" if (b, r, c) in marked else "")
-                for c, text in enumerate(_texts(table.columns, block, row.values))
-            ]
-            shown.add_row(Text(row.label), *cells, end_section=r == len(block.rows) - 1)
-    return shown
-
-
 def markdown(table: Table) -> str:
-    """The table in Markdown under a heading, the best numbers bold."""
+    """The table in Markdown under a heading, with the best numbers in bold."""
     heads = [f"{column.group} {column.head}".strip() for column in table.columns]
     lines = [f"### {table.title}", "", _pipe([table.corner, *heads]), _pipe(["---", *["---:"] * len(heads)])]
     marked = table.marked()
@@ -57,13 +30,13 @@ def markdown(table: Table) -> str:
         if block.title:
             lines.append(_pipe([f"*{block.title}*", *[""] * len(heads)]))
         for r, row in enumerate(block.rows):
-            texts = _texts(table.columns, block, row.values)
+            texts = format_row(table.columns, block, row.values)
             lines.append(_pipe([row.label, *(f"**{t}**" if (b, r, c) in marked else t for c, t in enumerate(texts))]))
     return "\n".join([*lines, ""])
 
 
 def latex(table: Table) -> str:
-    """The table in LaTeX, for the package booktabs."""
+    """The table in LaTeX with the package booktabs."""
     columns = table.columns
     lines = [
         r"\begin{table}",
@@ -87,24 +60,24 @@ def latex(table: Table) -> str:
         if block.title:
             lines.append(rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\textbf{{{_tex(block.title)}}}}} \\")
         for r, row in enumerate(block.rows):
-            texts = _texts(columns, block, row.values)
+            texts = format_row(columns, block, row.values)
             cells = [rf"\textbf{{{text}}}" if (b, r, c) in marked else text for c, text in enumerate(texts)]
             lines.append(f"{_tex(row.label)} & {' & '.join(cells)} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
 def write_csvs(results: Results, folder: Path) -> list[Path]:
-    """The four CSV files under the paper's names: all percentiles, counts and failures. Returns their paths.
+    """Write the paper's four CSV files with all percentiles, counts and failures; returns their paths.
 
     Raises
     ------
     FileError
-        The folder cannot be made or written.
+        The folder cannot be created or written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{folder}: cannot be made ({error.strerror}).") from error
+        raise FileError(f"{folder}: the folder cannot be created ({error.strerror}).") from error
     paths = []
     for name, metric in CSV_METRICS.items():
         path = folder / f"{name}.csv"
@@ -120,7 +93,7 @@ def write_csvs(results: Results, folder: Path) -> list[Path]:
 
 
 def csv_rows(results: Results, metric: str) -> list[list[str]]:
-    """Head and rows of a metric's CSV: per subset, prior and method the percentiles, scores and failures."""
+    """Header and rows of the CSV file of a metric: percentiles, scores and failures per subset, prior and method."""
     rows = [["subset", "prior", "method", *(f"p{percentile}" for percentile in PERCENTILES), "count", "failures"]]
     for subset in (*results.subsets, MACRO):
         for prior in results.priors:
@@ -132,8 +105,9 @@ def csv_rows(results: Results, metric: str) -> list[list[str]]:
     return rows
 
 
-def _texts(columns: Sequence[Column], block: Block, values: Sequence[float]) -> list[str]:
-    return [written(value, block.metric or column.metric) for value, column in zip(values, columns, strict=True)]
+def format_row(columns: Sequence[Column], block: Block, values: Sequence[float]) -> list[str]:
+    """The numbers of a row as text."""
+    return [format_number(value, block.metric or column.metric) for value, column in zip(values, columns, strict=True)]
 
 
 def _pipe(cells: Sequence[str]) -> str:

@@ -1,292 +1,399 @@
-"""Does a unit: loads the scene once, gets its prior once, then every case and method, and returns the records.
+"""Runs a protocol: plans its work items, evaluates those without records, and writes the records.
 
-Whatever goes wrong on the way becomes the reason of failed records, and the rest goes on: a benchmark of a hundred
-thousand records must not end at a damaged file.
+`run_protocol` does a whole run. `Evaluator` evaluates single work items; a report that needs the depth maps behind a
+record recomputes them with `Evaluator.load`, `Evaluator.observe` and `Evaluator.predict`.
+
+Whatever fails becomes the reason of failed records, and the run continues: a benchmark of a hundred thousand records
+must not stop at a damaged file.
 """
 
 from __future__ import annotations
 
-import json
-import platform
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from leadline.base.errors import InputError, LeadlineError
-from leadline.bench.patterns import Measured, Sensor
-from leadline.bench.plan import Task, Unit, canonical
-from leadline.bench.protocol import Protocol
-from leadline.bench.records import Record
-from leadline.bench.sources import cached, open_dataset, open_method, open_prior
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError, LeadlineError, param, require_choice
+from leadline.base.executors import available_cores, processes, serial, worker_count
+from leadline.base.strict_json import canonical_json
+from leadline.bench.observations import Observations, simulate
+from leadline.bench.plan import Task, WorkItem, plan_work_items, remaining_items
+from leadline.bench.protocol import Protocol, find_entry
+from leadline.bench.records import Record, RecordStatus, RecordStore, failure_reason, software_versions
+from leadline.bench.sources import is_cached, open_dataset, open_method, open_prior
 from leadline.core.prior import Prior
 from leadline.datasets.scene import Scene
-from leadline.methods import run_method
-from leadline.priors.cache import PriorCache, content_hash, without_copies
+from leadline.geometry.cameras import Camera, CameraModel
+from leadline.methods import MethodResult, run_method
+from leadline.priors.prediction_cache import PriorCache, content_hash, with_contiguous_arrays
 
 if TYPE_CHECKING:
-    from leadline.bench.scoring import Scorer
+    from leadline.bench.compiled_metrics import Scorer
     from leadline.datasets import Dataset
     from leadline.methods import Method
     from leadline.priors import PriorSource
 
-T = TypeVar("T")
-CACHE = "cache"  # in the run's folder
-COMPILED = ("ours", "best", "response", "knn", "lwlr", "poisson")  # a first call of these compiles or loads kernels
-_LONGEST = 400  # characters of a reason
+ExecutorName = Literal["serial", "processes", "ray"]
+
+CACHE = "cache"
+"""Folder of the cached priors, in the folder of the run."""
+COMPILED_METHODS = ("ours", "best", "response", "knn", "lwlr", "poisson")
+"""Methods whose first call compiles kernels or loads them from numba's cache."""
+WORKER_DIED = "the worker process died repeatedly at this image (killed, perhaps because memory ran out)."
 
 
 @dataclass(frozen=True)
-class _Read:
-    """A scene and what follows from it without a compiled kernel, which must not run in two threads at a time."""
+class RunProgress:
+    """Numbers of records: planned, done, failed ones among those done, and done by the current call."""
 
+    planned: int
+    done: int
+    failed: int
+    new: int
+
+
+def run_protocol(
+    protocol: Protocol,
+    folder: Path,
+    *,
+    executor: ExecutorName = "serial",
+    workers: int | None = None,
+    address: str | None = None,
+    retry: bool = False,
+    report: Callable[[RunProgress], None] = lambda progress: None,
+) -> RunProgress:
+    """Compute all records of a protocol that `folder` does not contain yet; returns the final numbers.
+
+    A run that was killed continues with the first work item that has no records.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    folder : path
+        Of the run; created if it does not exist.
+    executor : {"serial", "processes", "ray"}
+    workers : int, optional
+        Number of processes; for Ray the number of tasks that share the cores of this machine. Default: one per core.
+    address : str, optional
+        Of a Ray cluster. Default: a new one on this machine.
+    retry : bool
+        Compute failed records again.
+    report : callable, optional
+        Called with the progress at the beginning and after each work item.
+
+    Raises
+    ------
+    LeadlineError
+        Something that the protocol names is missing, or the folder cannot be written.
+    """
+    require_choice("executor", executor, ExecutorName)
+    if workers is not None and executor == "serial":
+        raise InputError(f"{param('workers')} needs {param('executor')} 'processes' or 'ray'; 'serial' has one worker.")
+    if address is not None and executor != "ray":
+        raise InputError(f"{param('address')} needs {param('executor', 'ray')}, got {executor!r}.")
+    workers = worker_count(workers)
+    items = plan_work_items(protocol)
+    with RecordStore(folder, create=True) as store:
+        store.set_plan(items, protocol)
+        if retry:
+            store.delete_failed()
+        items = remaining_items(items, store.keys())
+        rows = store.counts()
+        planned, done = sum(row.planned for row in rows), sum(row.done for row in rows)
+        progress = RunProgress(planned, done, sum(row.failed for row in rows), 0)
+        report(progress)
+        for records in _execute(EvaluationJob(protocol, folder / CACHE), items, executor, workers, address):
+            store.add(records)
+            progress = RunProgress(
+                planned,
+                progress.done + len(records),
+                progress.failed + sum(record.status is RecordStatus.FAILED for record in records),
+                progress.new + len(records),
+            )
+            report(progress)
+    return progress
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """The work of an executor: evaluates the work items of one protocol."""
+
+    protocol: Protocol
+    cache: Path
+
+    def start(self, threads: int) -> Evaluator:
+        """Compile in this process, so that no record's run time includes it, and open the evaluator."""
+        compile_kernels(self.protocol)
+        return Evaluator(self.protocol, self.cache, threads)
+
+
+def _execute(
+    job: EvaluationJob, items: list[WorkItem], executor: ExecutorName, workers: int, address: str | None
+) -> Iterator[list[Record]]:
+    if not items:
+        return
+    if executor == "serial":
+        results = serial(job, items)
+    else:
+        compile_kernels(job.protocol)  # once, before workers start: they would all compile the same kernels
+        if executor == "processes":
+            results = processes(job, items, workers=workers)
+        else:
+            from leadline.base.ray_executor import on_ray
+
+            results = on_ray(job, items, address=address, threads=max(1, available_cores() // workers))
+    for item, records in results:
+        yield _failed_records(item, item.tasks, WORKER_DIED) if records is None else records
+
+
+def compile_kernels(protocol: Protocol) -> None:
+    """Compile the kernels of the protocol's methods and of the scores, or load them from numba's cache."""
+    from leadline.bench.compiled_metrics import Scorer
+
+    ramp = np.linspace(1.0, 2.0, 96 * 80, dtype=np.float32).reshape(96, 80)
+    sparse = np.full_like(ramp, np.nan)
+    sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
+    sparse[3, 3] = 1.5  # an inconsistent measurement, so that the solver iterates
+    for name in {entry.name for entry in protocol.methods} & set(COMPILED_METHODS):
+        open_method(next(entry for entry in protocol.methods if entry.name == name))(Prior(ramp), sparse)
+    scorer = Scorer(ramp, Camera(80, 96, 80.0, 80.0, 39.5, 47.5))
+    scorer.depth(ramp, np.isnan(sparse))
+    scorer.normals(ramp, np.isnan(sparse))
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedScene:
+    """A scene with its reference and the hashes that identify its content."""
+
+    dataset: Dataset
+    image: str  # name in the data set
     scene: Scene
-    sensor: Sensor
+    reference: FloatArray  # (H, W) metres
+    camera: CameraModel | None  # for the scores of normals; None if they are not scored
     image_hash: str
     reference_hash: str
 
+    @cached_property
+    def scorer(self) -> Scorer:
+        """Built when it is first used, and not while reading ahead: it runs compiled kernels."""
+        from leadline.bench.compiled_metrics import Scorer
 
-@dataclass(frozen=True)
-class _Loaded(_Read):
-    scorer: Scorer
+        return Scorer(self.reference, self.camera)
 
 
-class Runner:
-    """Does the units of one protocol, one after the other, in one process.
+@dataclass(frozen=True, eq=False)
+class ItemInputs:
+    """The inputs of a work item: a scene and its prior."""
+
+    loaded: LoadedScene
+    prior: Prior
+    hashes: dict[str, str]  # the columns of a record that identify the inputs
+
+
+class Evaluator:
+    """Evaluates the work items of one protocol, one after the other, in one process.
+
+    Data sets, networks and methods are opened when they are first used and stay open. The last scene stays in
+    memory, because consecutive items often differ in the prior only.
 
     Parameters
     ----------
     protocol : Protocol
     cache : path
-        Folder for the priors of networks.
+        Folder of the predictions of networks.
     threads : int, optional
-        For networks; default: their own choice. Compiled kernels follow ``numba.set_num_threads``.
+        Number of threads of networks. Default: their own choice. Compiled kernels follow ``numba.set_num_threads``.
+
+    Examples
+    --------
+    >>> from leadline.bench.protocol_files import read_protocol
+    >>> evaluator = Evaluator(read_protocol("smoke"), Path("cache"))
+    >>> inputs = evaluator.load("Rooms", "room-0", "rendered")
+    >>> observations = evaluator.observe(inputs, "outer")
+    >>> evaluator.predict(inputs, observations, "GLog").depth.shape
+    (240, 320)
     """
 
     def __init__(self, protocol: Protocol, cache: Path, threads: int | None = None) -> None:
         self.protocol = protocol
-        self.cache = PriorCache(cache)
         self.threads = threads
+        self._cache = PriorCache(cache)
         self._datasets: dict[str, Dataset] = {}
         self._sources: dict[str, tuple[PriorSource, str] | LeadlineError] = {}
         self._methods: dict[str, Method] = {}
-        self._last: tuple[tuple[str, str], _Loaded] | None = None
-        self._coming: tuple[tuple[str, str], Future[_Read]] | None = None
+        self._last: tuple[tuple[str, str], LoadedScene] | None = None
+        self._prefetched: dict[tuple[str, str], Future[LoadedScene]] = {}
         self._reader: ThreadPoolExecutor | None = None
 
-    def close(self) -> None:
-        """End the thread that reads ahead, if there is one."""
-        if self._reader is not None:
-            self._reader.shutdown(cancel_futures=True)
-
-    def run(self, unit: Unit, following: Unit | None = None) -> list[Record]:
-        """The records of a unit's tasks, in their order.
-
-        The scene of the unit that will be `following`, if given, is read while this one is computed.
-        """
+    def __call__(self, item: WorkItem) -> list[Record]:
+        """The records of the tasks of a work item, in their order."""
         try:
+            inputs = self.load(item.dataset, item.image, item.prior)
+        except Exception as error:  # a damaged file, a missing model, too little memory
+            return _failed_records(item, item.tasks, failure_reason(error))
+        records: list[Record] = []
+        for case, tasks in groupby(item.tasks, key=lambda task: task.case):
             try:
-                loaded = self._load(unit.dataset, unit.image)
-            finally:
-                if following is not None:
-                    self._read_ahead(following.dataset, following.image)
-            prior = self._prior(unit, loaded)
-        except Exception as error:  # a damaged file, a missing model, too little memory: the reason says which
-            return failed(unit, reason_of(error))
+                observations = self.observe(inputs, case)
+            except Exception as error:
+                records += _failed_records(item, tasks, failure_reason(error), **inputs.hashes)
+                continue
+            count = observations.count
+            for task in tasks:
+                try:
+                    scores = self._score(inputs, observations, task.method)
+                except Exception as error:
+                    scores = {"status": RecordStatus.FAILED, "reason": failure_reason(error)}
+                records.append(_record(item, task, measured=count, **inputs.hashes, **scores))
+        return records
+
+    def prefetch(self, item: WorkItem) -> None:
+        """Start to read the scene of the next item in a thread, while the current one is computed."""
+        import numba
+
+        place = item.dataset, item.image
+        is_known = place in self._prefetched or (self._last is not None and self._last[0] == place)
+        # Reading may run compiled kernels, and numba's layer 'workqueue' aborts if two threads do so.
+        if not is_known and numba.threading_layer() != "workqueue":
+            self._reader = self._reader or ThreadPoolExecutor(1, thread_name_prefix="leadline-reader")
+            self._prefetched[place] = self._reader.submit(self._read, *place)
+
+    def load(self, dataset: str, image: str, prior: str) -> ItemInputs:
+        """The inputs of a work item, by the labels of data set and prior.
+
+        Raises
+        ------
+        LeadlineError
+            The protocol has no such label, the scene cannot be read, or the prior cannot be predicted.
+        """
+        loaded = self._load_scene(dataset, image)
+        if prior not in self._sources:
+            self._sources[prior] = self._open_prior(prior)
+        opened = self._sources[prior]
+        if isinstance(opened, LeadlineError):
+            raise opened
+        source, fingerprint = opened
+        image_hash, data = loaded.image_hash, loaded.dataset
+        predicted = with_contiguous_arrays(
+            self._cache.predict(
+                source, loaded.scene.image, fingerprint, image_hash=image_hash, dataset=data, name=image
+            )
+        )
+        arrays = [predicted.values] if predicted.valid is None else [predicted.values, predicted.valid]
         hashes = {
             "image_hash": loaded.image_hash,
             "reference_hash": loaded.reference_hash,
-            "prior_hash": content_hash(prior.values, *(() if prior.valid is None else (prior.valid,))),
+            "prior_hash": content_hash(*arrays),
         }
-        records = []
-        cases: dict[str, Measured | str] = {}
-        for task in unit.tasks:
-            if task.case not in cases:  # tasks come case by case: one at a time is kept
-                cases = {task.case: _measure(loaded.sensor, task.case)}
-            measured = cases[task.case]
-            if isinstance(measured, str):
-                found: dict[str, Any] = {"status": "failed", "reason": measured}
-            else:
-                found = self._score(unit, task, prior, measured, loaded)
-            records.append(_record(unit, task, **hashes, **found))
-        return records
+        return ItemInputs(loaded, predicted, hashes)
 
-    def _load(self, label: str, image: str) -> _Loaded:
-        from leadline.bench.scoring import Scorer
+    def observe(self, inputs: ItemInputs, case: str) -> Observations:
+        """The measurements of a case (or another pattern), and the scored pixels.
 
-        place = label, image
+        Raises
+        ------
+        InputError
+            The pattern is malformed, or the scene lacks what it needs.
+        """
+        loaded = inputs.loaded
+        return simulate(loaded.scene, case, dataset=loaded.dataset.name, stride=self.protocol.stride)
+
+    def predict(self, inputs: ItemInputs, observations: Observations, method: str) -> MethodResult:
+        """The result of a method, by its label.
+
+        Raises
+        ------
+        LeadlineError
+            The protocol has no such label, or the method refuses the inputs. A method may raise any other error, too.
+        """
+        if method not in self._methods:
+            self._methods[method] = open_method(find_entry(self.protocol.methods, method))
+        scene = inputs.loaded.scene
+        return run_method(
+            self._methods[method],
+            inputs.prior,
+            observations.sparse,
+            image=scene.image,
+            camera=scene.camera,
+            dataset=inputs.loaded.dataset,
+            name=inputs.loaded.image,
+        )
+
+    def _load_scene(self, dataset: str, image: str) -> LoadedScene:
+        place = dataset, image
         if self._last is None or self._last[0] != place:
-            self._last = None  # before the next one is prepared, so that there are never two of them
-            coming, self._coming = self._coming, None
-            read = coming[1].result() if coming is not None and coming[0] == place else self._read(label, image)
-            camera = read.scene.camera if _entry(self.protocol.datasets, label).normals else None
-            scorer = Scorer(read.sensor.reference, camera)
-            self._last = place, _Loaded(read.scene, read.sensor, read.image_hash, read.reference_hash, scorer)
+            self._last = None  # released before the next scene is read, so that memory never holds a third one
+            future = self._prefetched.pop(place, None)
+            self._last = place, self._read(dataset, image) if future is None else future.result()
         return self._last[1]
 
-    def _read_ahead(self, label: str, image: str) -> None:
-        if self._last is not None and self._last[0] == (label, image):
-            return
-        self._reader = self._reader or ThreadPoolExecutor(1, thread_name_prefix="leadline-reader")
-        self._coming = (label, image), self._reader.submit(self._read, label, image)
-
-    def _read(self, label: str, image: str) -> _Read:
-        dataset = self._dataset(label)
-        scene = dataset.load(image)
-        sensor = Sensor(scene, dataset=dataset.name, stride=self.protocol.stride)
-        if sensor.reference.shape != scene.image.shape[:2]:
+    def _read(self, label: str, image: str) -> LoadedScene:
+        entry = find_entry(self.protocol.datasets, label)
+        if label not in self._datasets:
+            self._datasets[label] = open_dataset(entry)
+        scene = self._datasets[label].load(image)
+        if scene.reference is None:
+            raise InputError(f"{image}: the scene has no reference depth, so nothing can be measured or scored.")
+        if scene.reference.shape != scene.image.shape[:2]:
             raise InputError(
-                f"{image}: the reference is of shape {sensor.reference.shape}, "
-                f"the image of {scene.image.shape[:2]}; they must be the same."
+                f"{image}: the reference has the shape {scene.reference.shape} and the image {scene.image.shape[:2]}; "
+                f"they must be the same."
             )
-        return _Read(scene, sensor, content_hash(scene.image), content_hash(sensor.reference))
-
-    def _prior(self, unit: Unit, loaded: _Loaded) -> Prior:
-        found = _kept(self._sources, unit.prior, lambda: self._open_prior(unit.prior))
-        if isinstance(found, LeadlineError):
-            raise found
-        source, fingerprint = found
-        prior = self.cache.predict(
-            source,
-            loaded.scene.image,
-            fingerprint,
-            image_hash=loaded.image_hash,
-            dataset=self._dataset(unit.dataset),
-            name=unit.image,
-        )
-        return without_copies(prior)
+        camera = scene.camera if entry.normals else None
+        hashes = content_hash(scene.image), content_hash(scene.reference)
+        return LoadedScene(self._datasets[label], image, scene, scene.reference, camera, *hashes)
 
     def _open_prior(self, label: str) -> tuple[PriorSource, str] | LeadlineError:
-        """The source and its fingerprint; or why there is none, kept for all images, since asking may try a network."""
-        entry = _entry(self.protocol.priors, label)
+        """The source and its fingerprint, or the error, which is stored: opening again may access the network."""
+        entry = find_entry(self.protocol.priors, label)
         try:
             source = open_prior(entry, self.threads)
-            return source, source.fingerprint() if cached(entry) else ""
+            return source, source.fingerprint() if is_cached(entry) else ""
         except LeadlineError as error:
             return error
 
-    def _score(self, unit: Unit, task: Task, prior: Prior, measured: Measured, loaded: _Loaded) -> dict[str, Any]:
-        count = int(np.count_nonzero(np.isfinite(measured.sparse)))
-        try:
-            result = run_method(
-                self._method(task.method),
-                prior,
-                measured.sparse,
-                image=loaded.scene.image,
-                camera=loaded.scene.camera,
-                dataset=self._dataset(unit.dataset),
-                name=unit.image,
-            )
-            depth = loaded.scorer.depth(result.depth, measured.scored)
-            normals = loaded.scorer.normals(result.depth, measured.scored)
-        except Exception as error:
-            return {"status": "failed", "reason": reason_of(error), "measured": count}
+    def _score(self, inputs: ItemInputs, observations: Observations, method: str) -> dict[str, Any]:
+        """The columns of a record that result from running a method."""
+        result = self.predict(inputs, observations, method)
+        depth = inputs.loaded.scorer.depth(result.depth, observations.scored)
+        normals = inputs.loaded.scorer.normals(result.depth, observations.scored)
         reason = ""
         if depth.failed:
-            bad = result.status.startswith("failed")
-            reason = result.status if bad else "there is no pixel to score with both a reference and a prediction."
+            unscored = "no scored pixel has both a reference and a prediction."
+            reason = result.status if result.failed else unscored
         return {
             **asdict(depth),
             "nmean": normals.mean_deg,
             "nmed": normals.median_deg,
             "normal_support": normals.support,
-            "measured": count,
             "seconds": result.seconds,
-            "status": "failed" if reason else "ok",
+            "status": RecordStatus.FAILED if depth.failed else RecordStatus.OK,
             "reason": reason,
             "detail": result.status,
-            "parameters": canonical(result.parameters),
-            "versions": canonical({**json.loads(versions()), **result.versions}),
+            "parameters": canonical_json(result.parameters),
+            "versions": canonical_json({**software_versions(), **result.versions}),
         }
 
-    def _dataset(self, label: str) -> Dataset:
-        return _kept(self._datasets, label, lambda: open_dataset(_entry(self.protocol.datasets, label)))
 
-    def _method(self, label: str) -> Method:
-        return _kept(self._methods, label, lambda: open_method(_entry(self.protocol.methods, label)))
+def _failed_records(item: WorkItem, tasks: Iterable[Task], reason: str, **columns: Any) -> list[Record]:
+    return [_record(item, task, status=RecordStatus.FAILED, reason=reason, **columns) for task in tasks]
 
 
-def _measure(sensor: Sensor, case: str) -> Measured | str:
-    """The measurements, or why there are none."""
-    try:
-        return sensor.measure(case)
-    except Exception as error:
-        return reason_of(error)
-
-
-def failed(unit: Unit, reason: str) -> list[Record]:
-    """A failed record for each task of a unit."""
-    return [_record(unit, task, status="failed", reason=reason) for task in unit.tasks]
-
-
-def reason_of(error: BaseException) -> str:
-    """One line that says what went wrong; for errors that are not leadline's own, also of what type and where."""
-    if isinstance(error, LeadlineError):
-        text = str(error)
-    else:
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-        text = f"{type(error).__name__}: {error}{where}"
-    return " ".join(text.split())[:_LONGEST]
-
-
-def warm_up(protocol: Protocol) -> None:
-    """Compile, or load, the kernels that the protocol needs, so that no record's time contains it."""
-    from leadline.bench.scoring import Scorer
-    from leadline.geometry.cameras import Camera
-
-    ramp = np.linspace(1.0, 2.0, 96 * 80, dtype=np.float32).reshape(96, 80)
-    sparse = np.full_like(ramp, np.nan)
-    sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
-    sparse[3, 3] = 1.5  # something for the solver to spread
-    for name in {entry.name for entry in protocol.methods} & set(COMPILED):
-        open_method(next(entry for entry in protocol.methods if entry.name == name))(Prior(ramp), sparse)
-    scorer = Scorer(ramp, Camera(80, 96, 80.0, 80.0, 39.5, 47.5))
-    mask = np.isnan(sparse)
-    scorer.depth(ramp, mask)
-    scorer.normals(ramp, mask)
-
-
-def _record(unit: Unit, task: Task, **found: Any) -> Record:
+def _record(item: WorkItem, task: Task, **columns: Any) -> Record:
     return Record(
         key=task.key,
-        dataset=unit.dataset,
-        image=unit.image,
+        dataset=item.dataset,
+        image=item.image,
         case=task.case,
-        prior=unit.prior,
+        prior=item.prior,
         method=task.method,
         options=task.options,
-        **{"versions": versions(), **found},
+        **{"versions": canonical_json(software_versions()), **columns},
     )
-
-
-@lru_cache(maxsize=1)
-def versions() -> str:
-    """What the numbers may depend on, as JSON."""
-    import numba
-
-    from leadline import __version__
-
-    found = {
-        "leadline": __version__,
-        "machine": platform.machine(),
-        "numba": numba.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-    return canonical(found)
-
-
-def _entry(entries: tuple[Any, ...], label: str) -> Any:
-    return next(entry for entry in entries if entry.label == label)
-
-
-def _kept(opened: dict[str, T], label: str, open_now: Callable[[], T]) -> T:
-    if label not in opened:
-        opened[label] = open_now()
-    return opened[label]

@@ -1,4 +1,4 @@
-"""Opens what a protocol names: data sets, priors and methods, and the rendered ones that need no files."""
+"""Opens the data sets, priors and methods that a protocol names, including the rendered ones that need no files."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, InputError, MissingExtra
-from leadline.bench.plan import canonical
+from leadline.base.registry import suggestion
+from leadline.base.strict_json import canonical_json
+from leadline.bench.oracle_blend import OracleBlend
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry
-from leadline.bench.pulled import PulledPrior
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
 from leadline.core.prior import Prior, PriorKind
 from leadline.datasets import Dataset, dataset
 from leadline.datasets.rendered import network_like_prior
-from leadline.datasets.rendered_set import NAME as RENDERED
-from leadline.datasets.rendered_set import RenderedSet
+from leadline.datasets.rendered.dataset import NAME as RENDERED
+from leadline.datasets.rendered.dataset import RenderedDataset
 from leadline.methods import CONTEXT, Method, MethodResult, method
-from leadline.methods.bridge import SYSTEMS
-from leadline.methods.systems import setups
+from leadline.methods.external.server_program import SYSTEMS
+from leadline.methods.external.setups import read_setups
 from leadline.priors import PRIORS, PriorSource, prior_options, prior_source
-from leadline.priors.cache import NOT_CACHED
+from leadline.priors.prediction_cache import NOT_CACHED
 
-READY = NOT_CACHED | {RENDERED}
+_NO_MODEL = NOT_CACHED | {RENDERED}  # kinds of priors without a model file
 
 
-def cached(entry: PriorEntry) -> bool:
-    """Whether predictions are kept by the image's content, which must then decide them."""
-    return entry.kind not in READY and not entry.pulled
+def is_cached(entry: PriorEntry) -> bool:
+    """Whether predictions are cached by the content of the image, which must then determine them."""
+    return entry.kind not in _NO_MODEL and not entry.share
 
 
 class RenderedPrior(PriorSource):
-    """What a network might say about a rendered room: `network_like_prior` of its exact depth."""
+    """A prior with errors like those of a network for a rendered room, made from its exact depth."""
 
     name = RENDERED
     quantity: PriorKind = "depth"
@@ -53,11 +54,11 @@ class RenderedPrior(PriorSource):
         InputError
             The image is not one of the rendered data set, whose exact depth this needs.
         """
-        if not isinstance(dataset, RenderedSet) or name is None:
-            raise InputError("the prior 'rendered' is made from exact depth and only for the data set 'rendered'.")
+        if not isinstance(dataset, RenderedDataset) or name is None:
+            raise InputError("the prior 'rendered' is made from exact depth, so it needs the data set 'rendered'.")
         reference = dataset.load(name).reference
         if reference is None:
-            raise InputError(f"{name}: has no depth to make a prior from.")
+            raise InputError(f"{name}: the room has no depth to make a prior from.")
         return Prior(network_like_prior(reference, seed=dataset.seed(name)))
 
 
@@ -70,8 +71,8 @@ def open_dataset(entry: DatasetEntry) -> Dataset:
         There is no such data set or folder, or it does not take such an option.
     """
     if entry.name == RENDERED:
-        _check(RenderedSet, entry.options, f"The data set {RENDERED!r}")
-        return RenderedSet(**entry.options)
+        _check_options(RenderedDataset, entry.options, f"The data set {RENDERED!r}")
+        return RenderedDataset(**entry.options)
     try:
         return dataset(entry.name, entry.root, **entry.options)
     except TypeError as error:
@@ -79,54 +80,63 @@ def open_dataset(entry: DatasetEntry) -> Dataset:
 
 
 def open_prior(entry: PriorEntry, threads: int | None = None) -> PriorSource:
-    """The source of priors of an entry, told to use so many threads if it can be told."""
-    if entry.kind == RENDERED:
-        _check(RenderedPrior, entry.options, f"The prior {RENDERED!r}")
-        return RenderedPrior()
-    options = dict(entry.options)
-    if threads is not None and entry.kind in PRIORS and "threads" in prior_options(entry.kind):
-        options.setdefault("threads", threads)
-    source = prior_source(entry.source, **options)
-    return PulledPrior(source, entry.pulled) if entry.pulled else source
+    """The source of priors of an entry.
 
-
-def identity(entry: PriorEntry, source: PriorSource) -> str:
-    """What a record's key knows of its prior: a model's content; where there is no model, the spec.
-
-    Files of predictions are not hashed, so that adding one does not make all others count as changed.
-    """
-    if entry.kind not in READY:
-        return source.fingerprint()
-    return canonical([entry.kind, entry.options, *([entry.pulled] if entry.pulled else [])])
-
-
-def identities(entries: tuple[PriorEntry, ...]) -> dict[str, str]:
-    """The identity of each prior by its label; one that is not installed or not there has its spec for one.
-
-    Its records will then fail with the reason, and those of the other priors are made; unless there is no other.
+    Parameters
+    ----------
+    threads : int, optional
+        Number of threads of the network, if it has such an option. Default: its own choice.
 
     Raises
     ------
     LeadlineError
-        A prior is misspelt or has a wrong option, or none of them can be opened.
+        There is no such prior or file, or it does not take such an option.
     """
-    found, missing = {}, []
+    if entry.kind == RENDERED:
+        _check_options(RenderedPrior, entry.options, f"The prior {RENDERED!r}")
+        source: PriorSource = RenderedPrior()
+    else:
+        options = dict(entry.options)
+        if threads is not None and entry.kind in PRIORS and "threads" in prior_options(entry.kind):
+            options.setdefault("threads", threads)
+        source = prior_source(entry.spec, **options)
+    return OracleBlend(source, entry.share) if entry.share else source
+
+
+def prior_identities(entries: tuple[PriorEntry, ...]) -> dict[str, str]:
+    """By label, what identifies each prior in the keys of records: the content of its model, or its spec and options.
+
+    Files of predictions are not hashed, so that an additional file does not invalidate all records. A prior that is not
+    installed or whose model is missing is identified by its spec; its records will fail with the reason.
+
+    Raises
+    ------
+    LeadlineError
+        A prior is misspelt or has a wrong option, or none of the priors can be opened.
+    """
+    identities, missing = {}, []
     for entry in entries:
         try:
-            found[entry.label] = identity(entry, open_prior(entry))
+            identities[entry.label] = _identity(entry, open_prior(entry))
         except (MissingExtra, FileError) as error:
-            found[entry.label] = canonical([entry.source, entry.options])
+            identities[entry.label] = canonical_json([entry.source, entry.options])
             missing.append(error)
     if len(missing) == len(entries):
         raise missing[0]
-    return found
+    return identities
+
+
+def _identity(entry: PriorEntry, source: PriorSource) -> str:
+    if entry.kind not in _NO_MODEL:
+        return source.fingerprint()
+    return canonical_json([entry.kind, entry.options, *([entry.share] if entry.share else [])])
 
 
 def open_method(entry: MethodEntry) -> Method:
     """The method of an entry with its options bound.
 
-    Options are keywords of the method's function. A function that takes ``options: CompletionOptions``, like `ours`,
-    is given the fields of these by their names, e.g. ``weight_data``.
+    Options are keywords of the method's function. For a function that takes ``options: CompletionOptions``, like
+    `ours`, they are the fields of the fit and the reconstruction, e.g. ``weight_data`` or ``fit.tolerance``.
 
     Raises
     ------
@@ -139,44 +149,48 @@ def open_method(entry: MethodEntry) -> Method:
     keywords = dict(inspect.signature(found).parameters)
     if "options" in keywords and "options" not in entry.options:
         return partial(found, options=_completion_options(entry))
-    given = {*CONTEXT, *(found.keywords if isinstance(found, partial) else ())}  # not for a protocol to say
-    _check(found, entry.options, f"The method {entry.label!r}", skip=2, given=given)
+    reserved = {*CONTEXT, *(found.keywords if isinstance(found, partial) else ())}
+    _check_options(found, entry.options, f"The method {entry.label!r}", skip=2, reserved=reserved)
     return partial(found, **entry.options)
 
 
-def as_planned(entry: MethodEntry) -> MethodEntry:
-    """The entry as a record's key knows it: with the options that a system was set up with, which decide its result as
-    much as the entry's own, and without the folder of predictions, since where things lie decides nothing."""
+def effective_entry(entry: MethodEntry) -> MethodEntry:
+    """The entry as it identifies records: with everything that determines the result, and nothing else.
+
+    The options that an external system was set up with are added. The folder of ``predictions`` is removed, because
+    the location of files does not affect the result.
+    """
     kind = entry.name.partition(":")[0]
     if kind == "predictions":
         return replace(entry, name=kind)
     if entry.name not in SYSTEMS:
         return entry
-    found = setups().get(entry.name)
+    found = read_setups().get(entry.name)
     return entry if found is None else replace(entry, options={**found.options, **entry.options})
 
 
 def _completion_options(entry: MethodEntry) -> CompletionOptions:
-    parts: dict[str, dict[str, Any]] = {"fit": {}, "reconstruction": {}}
-    homes = {"fit": FitOptions, "reconstruction": ReconstructionOptions}
-    known = {f"{home}.{item.name}" for home, kind in homes.items() for item in fields(kind)}
+    """Options by the names of their fields, which need their group (``fit.``) only if both groups have such a field."""
+    groups: dict[str, type[Any]] = {"fit": FitOptions, "reconstruction": ReconstructionOptions}
+    known = [f"{group}.{item.name}" for group, kind in groups.items() for item in fields(kind)]
+    values: dict[str, dict[str, Any]] = {group: {} for group in groups}
     for name, value in entry.options.items():
-        homes_of = [full for full in sorted(known) if name in (full, full.partition(".")[2])]
-        if len(homes_of) != 1:
-            names = sorted(full.partition(".")[2] for full in known)
-            advice = f"write {' or '.join(homes_of)}" if homes_of else f"it takes {', '.join(sorted(set(names)))}"
-            raise InputError(f"The method {entry.label!r} takes no option {name!r}: {advice}.")
-        home, _, field = homes_of[0].partition(".")
-        parts[home][field] = value
-    return CompletionOptions(
-        fit=FitOptions(**parts["fit"]), reconstruction=ReconstructionOptions(**parts["reconstruction"])
-    )
+        matches = [full for full in known if name in (full, full.partition(".")[2])]
+        if len(matches) != 1:
+            short = {full.partition(".")[2] for full in known}
+            advice = f"write {' or '.join(matches)}." if matches else suggestion(name, short)
+            raise InputError(f"The method {entry.label!r} takes no option {name!r}; {advice}")
+        group, _, field = matches[0].partition(".")
+        values[group][field] = value
+    return CompletionOptions.paper(**{group: kind.paper(**values[group]) for group, kind in groups.items()})
 
 
-def _check(
-    function: Callable[..., Any], options: dict[str, Any], what: str, skip: int = 0, given: Collection[str] = ()
+def _check_options(
+    function: Callable[..., Any], options: dict[str, Any], what: str, skip: int = 0, reserved: Collection[str] = ()
 ) -> None:
-    accepted = [name for name in list(inspect.signature(function).parameters)[skip:] if name not in given]
-    unknown = sorted(options.keys() - set(accepted))
-    if unknown:
-        raise InputError(f"{what} takes no option {', '.join(unknown)}. It takes: {', '.join(accepted) or 'none'}.")
+    """Raise `InputError` for options that the function has no parameter for, not counting the first `skip`."""
+    accepted = [name for name in list(inspect.signature(function).parameters)[skip:] if name not in reserved]
+    for name in options:
+        if name not in accepted:
+            advice = suggestion(name, accepted) if accepted else "it takes none."
+            raise InputError(f"{what} takes no option {name!r}; {advice}")

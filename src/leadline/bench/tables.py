@@ -1,4 +1,4 @@
-"""The paper's tables, from the distributions of a run or from the published numbers."""
+"""The tables of the paper, from the results of a run or from the published results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from leadline.base.errors import InputError
+from leadline.base.registry import suggestion
+from leadline.bench.protocol import LABELS
 from leadline.bench.results import MACRO, PERCENTILES, Results
 
 HEADS = {
@@ -20,9 +22,11 @@ HEADS = {
     "nmean": "NMean (°)",
     "nmed": "NMed (°)",
 }
-DIGITS = {"nmean": 2, "nmed": 2, "depth": 3, "ratio": 3}  # of the others four
-RAW, FIXED, RESPONSE, OURS = "Raw", ("GDisp", "GMetric", "GLog"), "Ours w/o Dirichlet", "Ours"
-PARTIAL = (RAW, *FIXED, RESPONSE, "KNN", "LWLR", "Poisson")  # what the main table leaves out
+DIGITS = {"nmean": 2, "nmed": 2, "depth": 3, "ratio": 3}  # decimals; 4 for all other metrics
+RAW, RESPONSE, OURS, BEST = (LABELS[name] for name in ("raw", "response", "ours", "best"))
+FIXED = tuple(LABELS[name] for name in ("gdisp", "gmetric", "glog"))
+PARTIAL = (RAW, *FIXED, RESPONSE, *(LABELS[name] for name in ("knn", "lwlr", "poisson")))
+"""Methods that the main table does not show."""
 CSV_METRICS = {
     "table1_normal_mean": "nmean",
     "table2_normal_median": "nmed",
@@ -33,11 +37,11 @@ CSV_METRICS = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column: what stands above it, its own head, and how its numbers are written."""
+    """A column of a table. Consecutive columns of the same group share a heading."""
 
     group: str
     head: str
-    metric: str = ""  # decides digits, and whether less is better; empty: a whole number
+    metric: str = ""  # determines the decimals and whether less is better; empty for counts
 
 
 @dataclass(frozen=True)
@@ -48,19 +52,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that belong together, under a title of their own if there are several blocks."""
+    """Consecutive rows of a table, with an optional title."""
 
     title: str
     rows: tuple[Row, ...]
-    metric: str = ""  # of all of its numbers, where blocks differ and columns do not
+    metric: str = ""  # of all its numbers, instead of the metrics of the columns
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table to be shown in any form.
+    """A table, independent of the output format.
 
-    `best` says in which direction the best number of a metric is marked: among the columns of a row, among the
-    rows of a block, or not at all.
+    `best` is the direction in which the best number of a metric is marked: among the columns of a row ("across"), among
+    the rows of a block ("down"), or not at all.
     """
 
     name: str
@@ -71,7 +75,7 @@ class Table:
     best: Literal["across", "down", ""] = ""
 
     def marked(self) -> set[tuple[int, int, int]]:
-        """Block, row and column of the best numbers; deltas are best when large."""
+        """Block, row and column of the best numbers: the largest deltas, the smallest of all other metrics."""
         found: set[tuple[int, int, int]] = set()
         for b, block in enumerate(self.blocks):
             metrics = [block.metric or column.metric for column in self.columns]
@@ -89,12 +93,12 @@ class Table:
 
 
 def digits(metric: str) -> int:
-    """Decimals with which a metric is written."""
+    """Number of decimals of a metric."""
     return DIGITS.get(metric, 4) if metric else 0
 
 
 def _rank(value: float, metric: str) -> float:
-    """What decides which is best: the number as it is written, so that equal ones are all marked."""
+    """The rounded number, so that all numbers that print the same are marked; negative if large is best."""
     rounded = round(value, digits(metric))
     return -rounded if metric.startswith("delta") else rounded
 
@@ -106,14 +110,14 @@ def _best(candidates: list[tuple[int, float]]) -> list[int]:
 
 
 def main_table(results: Results, prior: str) -> Table | None:
-    """Complete methods: p50 AbsRel and NMed per subset, and Macro (tab:main)."""
-    methods = [name for name in _plain(results, prior) if name not in PARTIAL]
+    """Methods with all stages: p50 AbsRel and NMed per subset and Macro (tab:main)."""
+    methods = [name for name in _methods_of(results, prior) if name not in PARTIAL]
     return _by_subset(results, prior, "main", "Complete methods, p50", methods, ("absrel", "nmed"))
 
 
 def baselines_table(results: Results, prior: str) -> Table | None:
     """All methods: p50 AbsRel and NMean, subsets as columns (tab:app-F-1)."""
-    methods = _plain(results, prior)
+    methods = _methods_of(results, prior)
     if not methods:
         return None
     subsets = (*results.subsets, MACRO)
@@ -126,15 +130,15 @@ def baselines_table(results: Results, prior: str) -> Table | None:
             metric,
         )
         for metric in ("absrel", "nmean")
-        if any(results.scored(prior, name, metric) for name in methods)
+        if any(results.has_scores(prior, name, metric) for name in methods)
     )
     columns = tuple(Column("", subset) for subset in subsets)
     return Table("baselines", f"All methods with the prior {prior}, p50", "method", columns, blocks, "down")
 
 
 def stages_table(results: Results, prior: str) -> Table | None:
-    """Response alone against the whole method: p50 AbsRel and MAE (tab:app-B-1)."""
-    methods = [name for name in (RESPONSE, OURS) if name in _plain(results, prior)]
+    """The response alone and the whole method: p50 AbsRel and MAE (tab:app-B-1)."""
+    methods = [name for name in (RESPONSE, OURS, BEST) if name in _methods_of(results, prior)]
     if len(methods) < 2:
         return None
     return _by_subset(results, prior, "stages", "Stages, p50", methods, ("absrel", "mae"))
@@ -142,16 +146,18 @@ def stages_table(results: Results, prior: str) -> Table | None:
 
 def normals_mean_table(results: Results, prior: str) -> Table | None:
     """p50 of the mean normal error (tab:app-C-1)."""
-    return _by_subset(results, prior, "normals-mean", "Mean normal error, p50", _plain(results, prior), ("nmean",))
+    return _by_subset(results, prior, "normals-mean", "Mean normal error, p50", _methods_of(results, prior), ("nmean",))
 
 
 def normals_median_table(results: Results, prior: str) -> Table | None:
     """p50 of the median normal error (tab:app-C-2)."""
-    return _by_subset(results, prior, "normals-median", "Median normal error, p50", _plain(results, prior), ("nmed",))
+    return _by_subset(
+        results, prior, "normals-median", "Median normal error, p50", _methods_of(results, prior), ("nmed",)
+    )
 
 
 def weights_table(results: Results, prior: str) -> Table | None:
-    """Macro p50 MAE and NMed of the variants that set a weight (tab:app-D-1)."""
+    """Macro p50 MAE and NMed of the methods with a weight among their options (tab:app-D-1)."""
     varied = [
         (options.get("weight_data", 1e-3), options.get("weight_laplacian", 1e-3), name)
         for name, options in results.options.items()
@@ -167,19 +173,21 @@ def weights_table(results: Results, prior: str) -> Table | None:
         for data, laplacian, name in sorted(varied)
     )
     columns = (Column("", HEADS["mae"], "mae"), Column("", HEADS["nmed"], "nmed"))
-    return Table("weights", "Weights of the residual, Macro of p50", "weights", columns, (Block("", rows),), "down")
+    return Table(
+        "weights", "Weights of the reconstruction, Macro of p50", "weights", columns, (Block("", rows),), "down"
+    )
 
 
 def priors_table(results: Results, prior: str) -> Table | None:
     """Raw, response and the whole method with each prior: p50 AbsRel and NMean (tab:app-E-1, E-2)."""
-    return _by_prior(results, "priors", "Across priors, p50", (RAW, RESPONSE, OURS))
+    return _by_prior(results, "priors", "Across priors, p50", (RAW, RESPONSE, OURS, BEST))
 
 
 def fixed_table(results: Results, prior: str) -> Table | None:
-    """Adaptive against fixed coordinates with each prior: p50 AbsRel and NMean (tab:app-G-1, G-2)."""
+    """Fitted and fixed coordinates with each prior: p50 AbsRel and NMean (tab:app-G-1, G-2)."""
     if not set(FIXED) & set(results.methods):
         return None
-    return _by_prior(results, "fixed", "Adaptive and fixed coordinates, p50", (*FIXED, RESPONSE, OURS))
+    return _by_prior(results, "fixed", "Fitted and fixed coordinates, p50", (*FIXED, RESPONSE, OURS, BEST))
 
 
 def percentiles_table(results: Results, prior: str) -> Table | None:
@@ -210,7 +218,7 @@ def percentiles_table(results: Results, prior: str) -> Table | None:
 
 
 def failures_table(results: Results, prior: str) -> Table | None:
-    """Records without a score, per metric, where there are any."""
+    """Number of records without a score per metric; None if there are none."""
     metrics = ("absrel", "mae", "nmean", "nmed")
     blocks = []
     for name in results.priors:
@@ -247,15 +255,15 @@ TABLES: dict[str, Callable[[Results, str], Table | None]] = {
 
 
 def tables_of(results: Results, *, names: Sequence[str] = (), prior: str | None = None) -> list[Table]:
-    """The tables that the results have something for, or those asked for.
+    """All tables that the results have numbers for, or the named ones among them.
 
     Parameters
     ----------
     results : Results
     names : names, optional
-        Of `TABLES`; default: all but the percentiles, which are long.
+        Of `TABLES`. Default: all but the percentiles, which are long.
     prior : str, optional
-        For the tables about one prior; default: the first.
+        For the tables about one prior. Default: the first prior.
 
     Raises
     ------
@@ -263,18 +271,18 @@ def tables_of(results: Results, *, names: Sequence[str] = (), prior: str | None 
         There is no such table or prior.
     """
     if prior is not None and prior not in results.priors:
-        raise InputError(f"There is no prior {prior!r} in these results; there are {', '.join(results.priors)}.")
+        raise InputError(f"The results have no prior {prior!r}; {suggestion(prior, results.priors)}")
     for name in names:
         if name not in TABLES:
-            raise InputError(f"There is no table {name!r}; there are {', '.join(TABLES)}.")
+            raise InputError(f"There is no table {name!r}; {suggestion(name, TABLES)}")
     chosen = names or [name for name in TABLES if name != "percentiles"]
     one = prior or (results.priors[0] if results.priors else "")
     return [table for name in chosen if (table := TABLES[name](results, one)) is not None]
 
 
-def _plain(results: Results, prior: str) -> list[str]:
-    """Methods with their default options that were run with this prior."""
-    ran = {name for source, name, _, _ in results.spreads if source == prior}
+def _methods_of(results: Results, prior: str) -> list[str]:
+    """Methods that were run with this prior, without those of a sweep over weights."""
+    ran = {series.method for series in results.distributions if series.prior == prior}
     swept = {name for name, options in results.options.items() if {"weight_data", "weight_laplacian"} & options.keys()}
     return [name for name in results.methods if name in ran and name not in swept]
 
@@ -282,7 +290,7 @@ def _plain(results: Results, prior: str) -> list[str]:
 def _by_subset(
     results: Results, prior: str, name: str, title: str, methods: Sequence[str], metrics: Sequence[str]
 ) -> Table | None:
-    if not methods or not any(results.scored(prior, method, metrics[0]) for method in methods):
+    if not methods or not any(results.has_scores(prior, method, metrics[0]) for method in methods):
         return None
     columns = tuple(Column(method, HEADS[metric], metric) for method in methods for metric in metrics)
     rows = tuple(

@@ -1,27 +1,38 @@
-"""Which residual system suits an image, read off its own measurements.
+"""A residual system whose weights are estimated from the measurements of each image.
 
-The paper's system is the same for every image. What an image wants depends on how good its prior is: a blurred prior
-leaves a large, smooth residual that a stiff, closely fitted surface interpolates well; with a sharp one most of what is
-left is the *measurements'* fault, because a sensor's cell that straddles a depth edge reports a depth on neither side.
-Nothing here asks which prior it is. Every choice is a ratio of two quantities of this image:
+The paper uses the same weights for every image. Which weights interpolate the residual best depends on the prior. A
+blurred prior leaves a large, smooth residual, and a stiff surface that follows the measurements closely interpolates it
+well. With a sharp prior, most of the residual is due to the measurements: a sensor cell that straddles a depth edge
+reports a depth on neither side of it. All quantities below are ratios of quantities of one image; no prior is treated
+specially. Let t be the calibrated prior, s a measurement, and g its log residual.
 
-- **spacing**, the distance between measurements in pixels: the smallest square around a measurement that holds four
-  others, its half-width, the median over the measurements.
-- **cell or pixel.** A measurement s may be the depth of its pixel or the mean depth of a cell. Both residuals,
-  log(s / t) at the pixel and log(s / mean of t over a square of that spacing), are compared with the median of
-  their neighbours'; the one that its neighbours predict better is what the surface is drawn through.
-- **precision.** Residuals without a common trend are noise and draw nothing: c is PULL min(1, signal / CLEAR), with
-  roughness the mean error of that prediction and signal the variance (size / roughness)^2 - 1 of what is left above it.
-  A measurement that its neighbours contradict, by an error e, keeps 1 / (1 + (e / (ODD roughness + 2 around))^2)^2 of
-  that, with around the third largest distance of a neighbour from the neighbours' median: an outlier is alone, a thing
-  that the prior misses is not. One that averages a cell keeps 1 / (1 + (spread / roughness)^2), spread being the
-  relative standard deviation of t in the cell: where t varies within the cell by more than residuals do from one
-  measurement to the next, where in the cell was measured matters more than what was measured.
-- **edge weights** 1 / (1 + (g / g_mean)^2), g the relative gradient of t, the mean square of both pixels'. They do not
-  ask which way an edge runs: the multigrid needs less than half of the iterations then, and AbsRel rises by 1 to 3 %.
-- **stiffness** (spacing / 2)^2, so that the surface is a thin plate around each measurement, which makes no tents, and
-  a membrane beyond; and **screening** 1 / diagonal^2: the residual fades over the size of the image. Both make the
-  result independent of resolution.
+**Spacing.** The distance between measurements in pixels: the median half-width of the smallest square around a
+measurement that contains four others.
+
+**Pixel or cell.** A measurement may be the depth of its pixel or the mean depth of a sensor cell. The residual is
+either log(s / t) with t at the pixel, or log(s / mean of t) over a square cell whose side is the spacing. For each
+choice, the residuals are predicted by the median of their neighbours'. The choice with the smaller mean prediction
+error is used.
+
+**Weight of a measurement**, in units of the gradient weight. It is the product of up to three factors with MAX_WEIGHT:
+
+- *signal*: min(1, signal / FULL_WEIGHT_SIGNAL) with signal = (size / roughness)^2 - 1, where size is the mean magnitude
+  of the residuals and roughness their mean prediction error. Residuals without a common trend are noise and get little
+  weight.
+- *outlier*: 1 / (1 + (e / (OUTLIER_SCALE roughness + 2 spread))^2)^2 for a measurement whose prediction error is e. The
+  spread is the third largest deviation of its neighbours from their median; it is large beside an object that the prior
+  misses, and small around a single outlier.
+- *cell*: 1 / (1 + (v / roughness)^2), for measurements of cells, with v the relative standard deviation of t in the
+  cell. Where t varies within the cell by more than residuals do between measurements, the position within the cell
+  matters more than the measured value.
+
+**Edge weights** 1 / (1 + (c / c_mean)^2), where c is the relative gradient of t, from the mean of its squares at both
+pixels. The weights are isotropic: with weights that depend on the direction of an edge the solver needs more than twice
+the iterations, and the mean absolute relative error decreases by 1 to 3 %.
+
+**Stiffness** (spacing / 2)^2, the weight of the Laplacian: the solution is a thin plate near each measurement, which
+avoids sharp peaks, and a membrane at larger distances. **Screening** 1 / diagonal^2, the weight of the residual itself:
+the residual decays over the size of the image. Both make the result independent of the image's resolution.
 """
 
 from __future__ import annotations
@@ -36,49 +47,50 @@ from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
 from leadline.base.jit import STENCIL, compiled, inlined
-from leadline.core.neighbours import FEWEST, Neighbours
+from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours
 
-PULL = 1000.0
-"""Precision of a measurement in a cell of one depth, in units of the gradient weight: close to exact, since a surface
-that is held at its other measurements gives way by some hundredths under a unit force, whatever the spacing."""
-CLEAR = 300.0
-"""Signal from which on residuals are followed as closely as that; with 100 a strong prior's normals are 10 % worse."""
-ODD = 8.0
-"""Roughnesses by which a measurement may differ from neighbours that agree before it loses its influence."""
-TRIM = 0.1
-"""Share of the measurements that may be gross outliers without setting the scale of what is odd."""
-STIFFEST = 100.0
-"""Largest stiffness: scores hardly change between 16 and 150, and the stiffer, the more iterations the solver needs."""
-FAINTEST = 1e-3
-"""Smallest edge weight: below it two surfaces are independent for any purpose, and the system only gets harder."""
-_SMALLEST = 1e-6  # log depth: what float32 can tell apart
-_FAINTEST_PULL = 1e-3  # share of PULL that measurements without a signal keep: still far more than the screening
+MAX_WEIGHT = 1000.0
+"""Largest weight of a measurement in units of the gradient weight. It makes the measurement almost exact: the
+compliance of the solution at a pixel, given the other measurements, is a few hundredths for any spacing."""
+FULL_WEIGHT_SIGNAL = 300.0
+"""Signal at which measurements get their full weight; with 100 the normals of a strong prior are 10 % worse."""
+OUTLIER_SCALE = 8.0
+"""Prediction error in units of the roughness at which the weight of a measurement has decreased to a quarter, if its
+neighbours agree."""
+TRIMMED_SHARE = 0.1
+"""Share of the largest values that a trimmed mean leaves out, because they may be outliers."""
+MAX_STIFFNESS = 100.0
+"""Scores hardly change for limits between 16 and 150, and the number of iterations grows with the stiffness."""
+MIN_EDGE_WEIGHT = 1e-3
+"""With smaller weights the two sides of an edge are independent in practice, and the system is harder to solve."""
+_ROUNDING = 1e-6  # log depth: the resolution of float32
+_MIN_SIGNAL_FACTOR = 1e-3  # factor for measurements without signal; their weight is still far above the screening
 
 
 @dataclass(frozen=True, eq=False)
 class Adapted:
-    """The system chosen for an image; `to_dict` says in numbers what was chosen.
+    """The weights of the residual system of one image.
 
     Attributes
     ----------
-    targets, precision : (n,) float64
-        Log residual that the surface is drawn to at each measurement, and how strongly.
+    targets, weights : (n,) float64
+        Log residual of each measurement, and its weight.
     edges : pair of float32 arrays, (H, W - 1) and (H - 1, W)
-        Weight of the difference to the right, and to the lower, neighbour.
+        Weights of the differences between a pixel and its right, and its lower, neighbour.
     stiffness, screening : float
-        Weights of the residual's curvature and of its size, that of its gradient being 1.
+        Weights of the residual's Laplacian and of the residual itself; the weight of its gradient is 1.
     spacing : int
         Distance between measurements in pixels.
     cell : int
-        Side, in pixels, of the square that a measurement was found to average over; 1: its pixel alone.
+        Side in pixels of the square over which measurements are taken to average; 1 for single pixels.
     roughness : float
-        Mean error, in log depth, of a residual that is predicted by its neighbours'; NaN with too few measurements.
+        Mean error in log depth when a residual is predicted by its neighbours'; NaN with too few measurements.
     contrast : float
         Mean relative gradient of t, per pixel.
     """
 
     targets: NDArray[np.float64]
-    precision: NDArray[np.float64]
+    weights: NDArray[np.float64]
     edges: tuple[NDArray[np.float32], NDArray[np.float32]]
     stiffness: float
     screening: float
@@ -88,10 +100,10 @@ class Adapted:
     contrast: float
 
     def to_dict(self) -> dict[str, Any]:
-        """What was chosen, without the arrays; `held` is the mean share of the precision that measurements kept."""
+        """The scalar values, and the mean weight of a measurement relative to MAX_WEIGHT."""
         names = ("stiffness", "screening", "spacing", "cell", "roughness", "contrast")
-        held = float(np.mean(self.precision)) / PULL if self.precision.size else math.nan
-        return {**{name: getattr(self, name) for name in names}, "held": held}
+        mean_weight = float(np.mean(self.weights)) / MAX_WEIGHT if self.weights.size else math.nan
+        return {**{name: getattr(self, name) for name in names}, "mean_weight": mean_weight}
 
 
 def adapt(
@@ -100,9 +112,9 @@ def adapt(
     measured: FloatArray,
     neighbours: Neighbours | None = None,
 ) -> Adapted:
-    """The residual system that suits these measurements and this calibrated prior.
+    """The residual system estimated from these measurements and this calibrated prior.
 
-    With fewer than five measurements nothing can be learnt from neighbours: each is then taken for its pixel's depth.
+    With fewer than five measurements there are no statistics over neighbours: all get the full weight at their pixels.
 
     Parameters
     ----------
@@ -113,7 +125,7 @@ def adapt(
     measured : (n,) float
         Their depth in metres, > 0.
     neighbours : Neighbours, optional
-        Of these measurements, if they are known already.
+        Neighbours of these measurements, if they are already known.
 
     Examples
     --------
@@ -126,30 +138,30 @@ def adapt(
     depth = measured.astype(np.float64)
     targets = np.log(depth / calibrated.flat[where].astype(np.float64))
     spacing, cell, roughness = math.ceil(math.sqrt(calibrated.size / max(1, where.size))), 1, math.nan
-    precision = np.full(where.size, PULL)
-    if where.size > FEWEST:
+    weights = np.full(where.size, MAX_WEIGHT)
+    if where.size > MIN_NEIGHBOURS:
         neighbours = neighbours or Neighbours(where, (height, width))
-        spacing = neighbours.spacing
-        side = 2 * ((spacing - 1) // 2) + 1  # an odd number, so that the measured pixel is in the middle
-        mean, spread = np.empty(where.size), np.empty(where.size)
-        _cells(calibrated, where, side // 2, mean, spread)
+        spacing = int(neighbours.spacing)
+        side = 2 * ((spacing - 1) // 2) + 1  # odd, so that the measured pixel is the centre
+        mean, variation = np.empty(where.size), np.empty(where.size)
+        _cell_statistics(calibrated, where, side // 2, mean, variation)
         averaged = np.log(depth / mean)
-        (errors, around), of_cells = neighbours.compare(targets), neighbours.compare(averaged)
-        if np.mean(of_cells[0]) < np.mean(errors):  # of all of them: it is the few on depth edges that tell
-            targets, cell, (errors, around) = averaged, side, of_cells
-        roughness = _size(errors)
-        noise = max(roughness, _SMALLEST)
-        signal = (_size(np.abs(targets)) / noise) ** 2 - 1.0
-        precision *= min(1.0, max(signal / CLEAR, _FAINTEST_PULL))
-        precision /= (1.0 + (errors / (ODD * noise + 2.0 * around)) ** 2) ** 2
+        (errors, spreads), of_cells = neighbours.compare(targets), neighbours.compare(averaged)
+        if np.mean(of_cells[0]) < np.mean(errors):  # not trimmed: the few measurements on depth edges decide
+            targets, cell, (errors, spreads) = averaged, side, of_cells
+        roughness = _trimmed_mean(errors)
+        noise = max(roughness, _ROUNDING)
+        signal = (_trimmed_mean(np.abs(targets)) / noise) ** 2 - 1.0
+        weights *= min(1.0, max(signal / FULL_WEIGHT_SIGNAL, _MIN_SIGNAL_FACTOR))
+        weights /= (1.0 + (errors / (OUTLIER_SCALE * noise + 2.0 * spreads)) ** 2) ** 2
         if cell > 1:
-            precision /= 1.0 + (spread / noise) ** 2
-    edges, contrast = _edges(calibrated)
+            weights /= 1.0 + (variation / noise) ** 2
+    edges, contrast = _edge_weights(calibrated)
     return Adapted(
         targets,
-        precision,
+        weights,
         edges,
-        min((spacing / 2) ** 2, STIFFEST),
+        min((spacing / 2) ** 2, MAX_STIFFNESS),
         1.0 / (height**2 + width**2),
         spacing,
         cell,
@@ -158,17 +170,17 @@ def adapt(
     )
 
 
-def _size(errors: NDArray[np.float64]) -> float:
-    """Mean of all but the largest TRIM: gross outliers must not set the scale.
+def _trimmed_mean(errors: NDArray[np.float64]) -> float:
+    """Mean without the largest TRIMMED_SHARE, but at least a tenth of the mean of all.
 
-    At least a tenth of the mean of all: without any noise, all that is interesting is among the largest.
+    The bound matters for measurements without noise, where all errors that are not tiny may be among the largest.
     """
-    kept = errors.size - int(TRIM * errors.size)
+    kept = errors.size - int(TRIMMED_SHARE * errors.size)
     return float(max(np.mean(np.partition(errors, kept - 1)[:kept]), 0.1 * np.mean(errors)))
 
 
-def _edges(calibrated: NDArray[np.float32]) -> tuple[tuple[NDArray[np.float32], NDArray[np.float32]], float]:
-    """Weights across and down, and the mean relative gradient that they are measured by."""
+def _edge_weights(calibrated: NDArray[np.float32]) -> tuple[tuple[NDArray[np.float32], NDArray[np.float32]], float]:
+    """Weights towards the right and the lower neighbour, and the mean relative gradient that they refer to."""
     height, width = calibrated.shape
     squares = np.empty((height, width), np.float32)
     sums = np.empty((height, 2))
@@ -176,17 +188,17 @@ def _edges(calibrated: NDArray[np.float32]) -> tuple[tuple[NDArray[np.float32], 
     total, count = sums.sum(axis=0)
     contrast = float(total / count) if count else 0.0
     across, down = np.empty((height, width - 1), np.float32), np.empty((height - 1, width), np.float32)
-    _weigh(squares, contrast, across, down)
+    _weights_of_pairs(squares, contrast, across, down)
     return (across, down), contrast
 
 
 @compiled()
-def _cells(depth, where, half, mean, spread):  # type: ignore[no-untyped-def]
+def _cell_statistics(depth, where, half, mean, variation):  # type: ignore[no-untyped-def]
     """Mean and relative standard deviation of the valid depths in the square around each measurement."""
     height, width = depth.shape
     for k in range(where.size):
         row, column = where[k] // width, where[k] % width
-        middle = np.float64(depth[row, column])  # deviations from it are small: no digits are lost in their squares
+        middle = np.float64(depth[row, column])  # deviations from it are small, so that their squares lose no digits
         total, square, count = 0.0, 0.0, 0
         for i in range(max(row - half, 0), min(row + half + 1, height)):
             for j in range(max(column - half, 0), min(column + half + 1, width)):
@@ -196,23 +208,24 @@ def _cells(depth, where, half, mean, spread):  # type: ignore[no-untyped-def]
                     square += off * off
                     count += 1
         mean[k] = middle + total / count
-        spread[k] = math.sqrt(max(0.0, square / count - (total / count) ** 2)) / mean[k]
+        variation[k] = math.sqrt(max(0.0, square / count - (total / count) ** 2)) / mean[k]
 
 
 @inlined
 def _square(a, b):  # type: ignore[no-untyped-def]
-    """((a - b) / ((a + b) / 2))^2, which is (log a - log b)^2 for all that is small; 0 beside an invalid pixel."""
+    """((a - b) / ((a + b) / 2))^2, which approximates (log a - log b)^2; 0 if one of the pixels is invalid."""
     ratio = np.float32(2.0) * (a - b) / (a + b)
     return ratio * ratio if ratio == ratio else np.float32(0.0)
 
 
 @compiled(parallel=True, fastmath=STENCIL)
 def _gradients(depth, squares, sums):  # type: ignore[no-untyped-def]
-    """|grad log depth|^2 of each pixel, the mean of both sides in each direction; per row the sum and number of |.|."""
+    """|grad log depth|^2 of each pixel, averaged over both sides; per row the sum of |grad| and the number of
+    pixels."""
     height, width = depth.shape
     half = np.float32(0.5)
     for i in prange(height):
-        # Beyond the image's border a row is its own neighbour: no difference.
+        # At the border of the image a row is its own neighbour, with difference zero.
         above, here, below = depth[max(i - 1, 0)], depth[i], depth[min(i + 1, height - 1)]
         row = squares[i]
         for j in range(width):
@@ -229,9 +242,9 @@ def _gradients(depth, squares, sums):  # type: ignore[no-untyped-def]
 
 
 @compiled(parallel=True, fastmath=STENCIL)
-def _weigh(squares, contrast, across, down):  # type: ignore[no-untyped-def]
-    """Weight of each pair from both its pixels: one that depends on the direction of an edge is hard to solve with."""
-    one, least = np.float32(1.0), np.float32(FAINTEST)
+def _weights_of_pairs(squares, contrast, across, down):  # type: ignore[no-untyped-def]
+    """Weight of each pair of neighbours from the squared gradients at both pixels."""
+    one, least = np.float32(1.0), np.float32(MIN_EDGE_WEIGHT)
     inverse = np.float32(0.5 / contrast**2) if contrast > 0.0 else np.float32(0.0)
     height, width = squares.shape
     for i in prange(height):

@@ -1,4 +1,8 @@
-"""What the measurements around a measurement say of it."""
+"""The neighbours of each measurement among the others, and robust statistics over them.
+
+The search scans square rings of pixels around each measurement until enough others are found. Its total cost is
+proportional to the number of pixels, whatever the number of measurements, as long as these are spread evenly.
+"""
 
 from __future__ import annotations
 
@@ -9,123 +13,145 @@ from numpy.typing import NDArray
 from leadline.base.arrays import BoolArray
 from leadline.base.jit import compiled
 
-FEWEST = 4
-"""Others that a square around a measurement must hold to speak of it; one with fewer is widened."""
-ODD = 24.0
-"""Median errors by which a measurement may differ from neighbours that agree before it counts as wrong. Many, because
-what is odd only for its surroundings may be all that tells of the far end of the response."""
-ROUNDS = 2  # of asking neighbours
+MIN_NEIGHBOURS = 4
+"""Other measurements that the square around a measurement must contain; with fewer it is enlarged."""
+MAX_NEIGHBOURS = 24
+"""Largest number of neighbours of a measurement. A square on a regular grid contains 5 to 8; more than 24 are rare."""
 
 
-class Neighbours:
-    """For each measurement, the others in the smallest square around it that holds FEWEST of them.
+def nearest_others(where: NDArray[np.intp], shape: tuple[int, int], count: int) -> NDArray[np.int32]:
+    """The `count` nearest other measurements of each measurement, nearest first, as indices into `where`.
 
     Parameters
     ----------
     where : (n,) int
-        Flat indices of the measured pixels, each once; more than FEWEST.
+        Flat indices of the measured pixels of an (H, W) image, each once, in increasing order.
     shape : (H, W)
+    count : int
+
+    Returns
+    -------
+    (n, min(count, n - 1)) int32
+
+    Examples
+    --------
+    >>> nearest_others(np.array([0, 3, 4]), (1, 5), 2)
+    array([[1, 2],
+           [2, 0],
+           [1, 0]], dtype=int32)
+    """
+    nearest, _, _ = _search(where, shape, min(count, where.size - 1))
+    return nearest
+
+
+class Neighbours:
+    """For each measurement, the others in the smallest square around it that contains `MIN_NEIGHBOURS` of them.
+
+    Parameters
+    ----------
+    where : (n,) int
+        Flat indices of the measured pixels, each once, in increasing order; more than `MIN_NEIGHBOURS`.
+    shape : (H, W)
+
+    Attributes
+    ----------
+    spacing : int
+        Distance between measurements in pixels: the median half-width of the squares, on a square grid its mesh width.
     """
 
     def __init__(self, where: NDArray[np.intp], shape: tuple[int, int]) -> None:
-        index = np.full(shape, -1, np.int32)
-        index.flat[where] = np.arange(where.size, dtype=np.int32)
-        self._reach, self._ends = np.empty(where.size, np.int32), np.zeros(where.size + 1, np.int64)
-        _count(index, where, self._reach, self._ends[1:])
-        np.cumsum(self._ends, out=self._ends)
-        self._others = np.empty(self._ends[-1], np.int32)
-        _collect(index, where, self._reach, self._ends, self._others)
-
-    @property
-    def spacing(self) -> int:
-        """Distance between measurements in pixels: the median half-width of the squares."""
-        return int(np.median(self._reach))
+        self._nearest, self._counts, half_width = _search(where, shape, MIN_NEIGHBOURS, in_squares=True)
+        self.spacing = int(np.median(half_width))
 
     def compare(
-        self, values: NDArray[np.float64], asked: BoolArray | None = None
+        self, values: NDArray[np.float64], counted: BoolArray | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Distance of each value from the median of its neighbours', and the third largest such distance of these.
+        """Distance of each value from the median of its neighbours' values, and a measure of the neighbours' spread.
 
-        Only neighbours that are `asked` count, by default all of them; with none of them both are 0.
+        The spread is the third largest distance of a neighbour from that median: it is large where three neighbours or
+        more differ from the others, as beside a depth edge, and small if at most two are outliers.
+
+        Parameters
+        ----------
+        values : (n,) float64
+        counted : (n,) bool, optional
+            False for measurements that are ignored as neighbours. Default: none is ignored.
+
+        Returns
+        -------
+        distance, spread : (n,) float64
+            Both 0 where all neighbours are ignored.
         """
-        errors, around = np.empty(values.size), np.empty(values.size)
-        asked = np.ones(values.size, np.bool_) if asked is None else asked
-        _compare(self._ends, self._others, asked, values, errors, around)
-        return errors, around
+        distance, spread = np.empty(values.size), np.empty(values.size)
+        counted = np.ones(values.size, np.bool_) if counted is None else counted
+        _compare(self._nearest, self._counts, counted, values, distance, spread)
+        return distance, spread
 
-    def confirm(self, values: NDArray[np.float64]) -> BoolArray:
-        """Which values are not far from their neighbours, unless these are far from each other.
 
-        In the second round, only neighbours that passed the first are asked: wrong ones hide each other.
+def _search(
+    where: NDArray[np.intp], shape: tuple[int, int], enough: int, *, in_squares: bool = False
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """Neighbours of each measurement, nearest first; their number; and the half-width of the square searched.
 
-        Examples
-        --------
-        >>> where = np.arange(0, 6400, 64)
-        >>> values = np.where(np.arange(100) == 40, 0.5, 0.01 * np.sin(np.arange(100)))
-        >>> np.flatnonzero(~Neighbours(where, (80, 80)).confirm(values))
-        array([40])
-        """
-        confirmed = np.ones(values.size, np.bool_)
-        for _ in range(ROUNDS):
-            errors, around = self.compare(values, confirmed)
-            confirmed = errors <= ODD * np.median(errors) + 2.0 * around
-        return confirmed
+    The neighbours are the `enough` nearest, or, with `in_squares`, all (up to `MAX_NEIGHBOURS`) in the smallest square
+    that contains `enough` of them. There must be so many others.
+    """
+    index = np.full(shape, -1, np.int32)
+    index.flat[where] = np.arange(where.size, dtype=np.int32)
+    capacity = min(MAX_NEIGHBOURS, where.size - 1) if in_squares else enough
+    nearest = np.empty((where.size, capacity), np.int32)
+    counts, half_width = np.empty(where.size, np.int32), np.empty(where.size, np.int32)
+    _search_rings(index, where, enough, in_squares, nearest, counts, half_width)
+    return nearest, counts, half_width
 
 
 @compiled(parallel=True)
-def _count(index, where, reach, counts):  # type: ignore[no-untyped-def]
-    """Half-width of the smallest square around each that holds FEWEST others, and how many it holds."""
+def _search_rings(index, where, enough, in_squares, nearest, counts, half_width):  # type: ignore[no-untyped-def]
     height, width = index.shape
+    capacity = nearest.shape[1]
     for k in prange(where.size):
         row, column = where[k] // width, where[k] % width
-        found, radius = 0, 0
-        while found < FEWEST:  # there are as many in the image
+        squares = np.full(capacity, np.iinfo(np.int64).max)  # squared distances, ascending
+        n, radius = 0, 0
+        # Pixels outside the square of half-width `radius` are farther than `radius`, but those in its corners are too.
+        while n < enough or (not in_squares and squares[enough - 1] > radius * radius):
             radius += 1
             for i in range(max(row - radius, 0), min(row + radius + 1, height)):
                 step = 1 if abs(i - row) == radius else 2 * radius  # whole rows at top and bottom, else the two ends
                 for j in range(column - radius, column + radius + 1, step):
                     if 0 <= j < width and index[i, j] >= 0:
-                        found += 1
-        reach[k], counts[k] = radius, found
+                        square = (i - row) ** 2 + (j - column) ** 2
+                        if n == capacity and square >= squares[n - 1]:
+                            continue
+                        place = min(n, capacity - 1)
+                        while place > 0 and squares[place - 1] > square:
+                            squares[place], nearest[k, place] = squares[place - 1], nearest[k, place - 1]
+                            place -= 1
+                        squares[place], nearest[k, place] = square, index[i, j]
+                        n = min(n + 1, capacity)
+        counts[k], half_width[k] = n, radius
 
 
 @compiled(parallel=True)
-def _collect(index, where, reach, ends, others):  # type: ignore[no-untyped-def]
-    """The others in each square, one after the other; those of measurement k begin at ends[k]."""
-    height, width = index.shape
-    for k in prange(where.size):
-        row, column, radius = where[k] // width, where[k] % width, reach[k]
-        place = ends[k]
-        for i in range(max(row - radius, 0), min(row + radius + 1, height)):
-            for j in range(max(column - radius, 0), min(column + radius + 1, width)):
-                if index[i, j] >= 0 and index[i, j] != k:
-                    others[place] = index[i, j]
-                    place += 1
-
-
-@compiled(parallel=True)
-def _compare(ends, others, asked, values, errors, around):  # type: ignore[no-untyped-def]
-    longest = 0
-    for k in range(values.size):
-        longest = max(longest, ends[k + 1] - ends[k])
+def _compare(nearest, counts, counted, values, distance, spread):  # type: ignore[no-untyped-def]
     for k in prange(values.size):
-        found = np.empty(longest)
+        found = np.empty(nearest.shape[1])
         count = 0
-        for other in others[ends[k] : ends[k + 1]]:
-            if asked[other]:
+        for other in nearest[k, : counts[k]]:
+            if counted[other]:
                 place = count
-                while place > 0 and found[place - 1] > values[other]:  # by insertion: they are a handful
+                while place > 0 and found[place - 1] > values[other]:  # insertion sort, since they are few
                     found[place] = found[place - 1]
                     place -= 1
                 found[place] = values[other]
                 count += 1
-        errors[k] = around[k] = 0.0
+        distance[k] = spread[k] = 0.0
         if count == 0:
             continue
         median = (found[(count - 1) // 2] + found[count // 2]) / 2
-        errors[k] = abs(values[k] - median)
+        distance[k] = abs(values[k] - median)
         first, last = 0, count - 1
-        for _ in range(min(3, count)):  # sorted, so that the largest distances are at the ends
+        for _ in range(min(3, count)):  # the values are sorted, so that the largest distances are at the ends
             below, above = median - found[first], found[last] - median
-            around[k] = max(below, above)
+            spread[k] = max(below, above)
             first, last = (first + 1, last) if below > above else (first, last - 1)

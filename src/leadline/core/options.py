@@ -1,121 +1,185 @@
-"""Every choice of a completion, as frozen dataclasses that check themselves."""
+"""The options of a completion: frozen dataclasses that check their values when they are made.
+
+The field defaults are those of the preset ``best``, so that ``CompletionOptions(outliers="single")`` is the default
+preset with one change. The `paper` constructors take the paper's values instead and accept changes in the same way:
+``CompletionOptions.paper(outliers="single")``.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from leadline.base.errors import InputError, require_choice, require_positive
+from leadline.base.errors import InputError, param, require_choice, require_positive
 
+PresetName = Literal["best", "paper"]
 SolverName = Literal["multigrid", "jacobi"]
-
-
 SystemName = Literal["fixed", "adaptive"]
-
-
 ResidualName = Literal["metric", "log"]
-
-
 LossName = Literal["squared", "huber", "cauchy", "gnc"]
+OutlierPolicy = Literal["keep", "single"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """How the response is estimated (eq:estimator to eq:lm)."""
+    """How the response is estimated (eq:estimator to eq:lm). The defaults are those of the preset ``best``.
+
+    Examples
+    --------
+    >>> FitOptions(loss="cauchy").exponent_spread, FitOptions.paper(loss="cauchy").exponent_spread
+    (2.0, None)
+    """
 
     starts: tuple[float, ...] = field(
-        default=(-1.0, 0.0, 1.0), metadata={"help": "exponents whose fixed-coordinate fit starts a descent"}
+        default=(-1.0, 0.0, 1.0),
+        metadata={"help": "exponents of the fixed-coordinate fits that the iteration starts from"},
     )
-    max_iterations: int = field(default=100, metadata={"help": "Levenberg-Marquardt steps per start"})
-    tolerance: float = field(default=1e-12, metadata={"help": "stop when a step lowers the cost by a smaller share"})
+    max_iterations: int = field(default=100, metadata={"help": "Levenberg-Marquardt iterations per start"})
+    tolerance: float = field(
+        default=1e-8, metadata={"help": "relative decrease of the cost at which the iteration stops"}
+    )
     residual: ResidualName = field(
-        default="metric", metadata={"help": "error that is made small: metric, in metres, or log, relative"}
+        default="metric", metadata={"help": "residual that is minimised: metric (in metres) or log (relative)"}
     )
     loss: LossName = field(
         default="squared",
-        metadata={"help": "pull of a large error: squared grows, huber stays, cauchy and gnc fade"},
+        metadata={"help": "loss function of the residuals; all but squared limit the influence of outliers"},
     )
     exponent_spread: float | None = field(
-        default=None,
-        metadata={"help": "shrink a poorly known exponent to 0, as if drawn around it so widely"},
+        default=2.0,
+        metadata={
+            "help": "standard deviation of a Gaussian penalty that shrinks an uncertain exponent to 0; none: no penalty"
+        },
     )
-
-    vetted: bool = field(
-        default=False, metadata={"help": "fit only measurements that their neighbours in the image do not contradict"}
+    screen_outliers: bool = field(
+        default=True,
+        metadata={"help": "exclude measurements from the fit that disagree with their neighbours in the image"},
     )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "starts", tuple(float(start) for start in self.starts))
         if not self.starts or not all(map(math.isfinite, self.starts)):
-            raise InputError(f"`starts` must be one or more finite exponents, got {self.starts!r}.")
-        require_positive(max_iterations=self.max_iterations, tolerance=self.tolerance)
+            raise InputError(f"{param('fit.starts')} must be one or more finite exponents, got {self.starts!r}.")
+        require_positive(**{"fit.max_iterations": self.max_iterations, "fit.tolerance": self.tolerance})
         for name, kind in (("residual", ResidualName), ("loss", LossName)):
-            require_choice(name, getattr(self, name), kind)
+            require_choice(f"fit.{name}", getattr(self, name), kind)
         if self.exponent_spread is not None:
-            require_positive(exponent_spread=self.exponent_spread)
+            require_positive(**{"fit.exponent_spread": self.exponent_spread})
+
+    @classmethod
+    def paper(cls, **changes: Any) -> FitOptions:
+        """The paper's estimator, least squares in metres over all pairs, except for `changes` of single fields."""
+        values = {"tolerance": 1e-12, "exponent_spread": None, "screen_outliers": False}
+        return cls(**{**values, **changes})
 
     @property
     def least_squares(self) -> bool:
-        """Whether this asks for the paper's objective, the sum of squares in metres, and nothing else."""
+        """Whether the objective is the paper's, the sum of squared residuals in metres without a penalty."""
         return (self.residual, self.loss, self.exponent_spread) == ("metric", "squared", None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionOptions:
-    """How the log residual is spread over the image (eq:completion)."""
+    """How the log residual is interpolated over the image (eq:completion). The defaults are those of ``best``.
+
+    Examples
+    --------
+    >>> ReconstructionOptions(system="fixed", weight_data=1e-4).tolerance
+    0.0003
+    """
 
     weight_gradient: float = field(default=1.0, metadata={"help": "weight of the residual's gradient"})
     weight_data: float = field(
-        default=1e-3, metadata={"help": "weight of the residual's size: it fades over 1/sqrt(weight) pixels"}
+        default=1e-3,
+        metadata={"help": "weight of the residual itself, which decays over 1/sqrt(weight) pixels"},
     )
-    weight_laplacian: float = field(default=1e-3, metadata={"help": "weight of the residual's curvature"})
+    weight_laplacian: float = field(default=1e-3, metadata={"help": "weight of the residual's Laplacian"})
     system: SystemName = field(
-        default="fixed",
-        metadata={"help": "fixed: these weights for every image; adaptive: weights that the measurements choose"},
+        default="adaptive",
+        metadata={"help": "fixed: these weights for every image; adaptive: weights estimated from each image"},
     )
-    solver: SolverName = field(default="multigrid", metadata={"help": "multigrid, or jacobi as in the paper"})
-    tolerance: float = field(default=1e-6, metadata={"help": "relative residual at which the solve stops"})
+    solver: SolverName = field(default="multigrid", metadata={"help": "preconditioner of conjugate gradients"})
+    tolerance: float = field(default=3e-4, metadata={"help": "relative residual at which the solve stops"})
     max_iterations: int | None = field(
-        default=None, metadata={"help": "default: 200 for multigrid, the paper's 500 for jacobi"}
+        default=None, metadata={"help": "conjugate gradient iterations; default: 200 for multigrid, 500 for jacobi"}
     )
 
     def __post_init__(self) -> None:
         for name, kind in (("solver", SolverName), ("system", SystemName)):
-            require_choice(name, getattr(self, name), kind)
-        weights = ("weight_gradient", "weight_data", "weight_laplacian")
-        changed = any(getattr(self, name) != getattr(type(self), name) for name in weights)
-        if self.system == "adaptive" and changed:
-            raise InputError("`system` adaptive chooses the weights for each image; leave them alone, or choose fixed.")
-        # The data weight makes the system positive definite even without a measurement in a component.
-        require_positive(weight_gradient=self.weight_gradient, weight_data=self.weight_data, tolerance=self.tolerance)
+            require_choice(f"reconstruction.{name}", getattr(self, name), kind)
+        for name in ("weight_gradient", "weight_data", "weight_laplacian"):
+            if self.system == "adaptive" and getattr(self, name) != getattr(type(self), name):
+                raise InputError(
+                    f"{param(f'reconstruction.{name}')} needs {param('reconstruction.system', 'fixed')}: the adaptive "
+                    "system, which is the default, chooses the weights for each image."
+                )
+        # The data weight makes the system positive definite even in a component without a measurement.
+        for name in ("weight_gradient", "weight_data", "tolerance"):
+            require_positive(**{f"reconstruction.{name}": getattr(self, name)})
         if not (self.weight_laplacian >= 0 and math.isfinite(self.weight_laplacian)):
-            raise InputError(f"`weight_laplacian` must be at least 0, got {self.weight_laplacian!r}.")
+            raise InputError(
+                f"{param('reconstruction.weight_laplacian')} must be at least 0, got {self.weight_laplacian!r}."
+            )
         if self.max_iterations is not None:
-            require_positive(max_iterations=self.max_iterations)
+            require_positive(**{"reconstruction.max_iterations": self.max_iterations})
+
+    @classmethod
+    def paper(cls, **changes: Any) -> ReconstructionOptions:
+        """The paper's system with its weights, solved to 1e-6, except for `changes` of single fields."""
+        return cls(**{"system": "fixed", "tolerance": 1e-6, **changes})
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions:
-    """Every choice of a completion. The default is the paper's configuration."""
+    """All options of a completion. The defaults are those of the preset ``best``."""
 
     fit: FitOptions = FitOptions()
     reconstruction: ReconstructionOptions = ReconstructionOptions()
-    reject: bool = field(
-        default=False, metadata={"help": "leave out measurements that contradict all their neighbours, and list them"}
+    outliers: OutlierPolicy = field(
+        default="keep",
+        metadata={"help": "keep all measurements, or leave out single ones that contradict all their neighbours"},
     )
-    strict: bool = field(default=False, metadata={"help": "raise instead of falling back or stopping early"})
+    strict: bool = field(
+        default=False, metadata={"help": "raise an error instead of returning a fallback or an unconverged result"}
+    )
+
+    def __post_init__(self) -> None:
+        require_choice("outliers", self.outliers, OutlierPolicy)
 
     @classmethod
-    def paper(cls) -> CompletionOptions:
-        """The paper's weights, starts and tolerances. Its minimiser is reached by the multigrid solver."""
-        return cls()
+    def best(cls, **changes: Any) -> CompletionOptions:
+        """The most accurate settings on real scenes, which are the defaults, except for `changes` of single fields.
+
+        A fit to screened measurements with a shrunk exponent, and a residual system that is chosen for each image.
+        Tighter tolerances than these do not change any score in its third digit.
+        """
+        return cls(**changes)
 
     @classmethod
-    def best(cls) -> CompletionOptions:
-        """The most accurate setting on real scenes: a careful fit, and a residual system that each image chooses."""
-        # Tighter tolerances change no score in its third digit.
-        return cls(
-            fit=FitOptions(exponent_spread=2.0, vetted=True, tolerance=1e-8),
-            reconstruction=ReconstructionOptions(system="adaptive", tolerance=3e-4),
-        )
+    def paper(cls, **changes: Any) -> CompletionOptions:
+        """The paper's objective, weights, starts and tolerances, except for `changes` of single fields.
+
+        The linear system is solved with a multigrid preconditioner in place of Jacobi; the solution is the same.
+        """
+        return cls(**{"fit": FitOptions.paper(), "reconstruction": ReconstructionOptions.paper(), **changes})
+
+
+def as_options(options: CompletionOptions | str) -> CompletionOptions:
+    """`options` itself, or the preset of that name.
+
+    Raises
+    ------
+    InputError
+        If it is neither.
+
+    Examples
+    --------
+    >>> as_options("paper") == CompletionOptions.paper(), as_options("best") == CompletionOptions()
+    (True, True)
+    """
+    if isinstance(options, CompletionOptions):
+        return options
+    if isinstance(options, str) and options in get_args(PresetName):
+        return CompletionOptions.paper() if options == "paper" else CompletionOptions()
+    raise InputError(f"{param('options')} must be 'best', 'paper' or a CompletionOptions, got {options!r} instead.")

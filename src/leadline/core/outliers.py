@@ -1,20 +1,33 @@
-"""Which measurements contradict their surroundings, and are better left out.
+"""Detection of outliers among the measurements, from the log residuals of neighbouring measurements.
 
-A wrong measurement is told by its log residual g = log s - log t. Where the calibrated prior t errs it does so for
-whole surfaces, so that the residuals of neighbouring measurements agree; a return from behind the foreground, a
-reflection or a mismatched feature stands alone. A measurement is left out if both hold:
+Let g = log s - log t be the log residual of a measurement s, with t the prior calibrated by a robust fit. Where t is
+wrong it is wrong over a whole surface, so the residuals of neighbouring measurements agree. A return from behind the
+foreground, a reflection or a mismatched feature disagrees with all its neighbours. Four mechanisms use this; each
+answers another question, and only the last one discards measurements for good:
 
-- it is far from the others: |g - median| > FAR sqrt(spread^2 + typical^2 + sigma^2), the median and the spread (1.48
-  times the median absolute deviation) being those of its nearest neighbours, typical the same of all deviations in the
-  image, and sigma its own standard deviation if it is known. Beside a depth edge that the prior blurs, residuals
-  scatter, and so does what is allowed;
-- it is alone: fewer than a fifth of them lie within two typical deviations of it. Those behind an edge are not alone.
+====================================  ======================================================================
+``FitOptions.loss``                   How much may a large residual influence the fit? (`fit.robust`)
+``FitOptions.screen_outliers``        Which pairs are excluded from the fit? `find_disagreeing`, a cheap test; the
+                                      reconstruction still uses them.
+adaptive system                       How closely does the solution follow a measurement? (`adaptive`)
+``CompletionOptions.outliers``        Which measurements are discarded? `find_isolated`, the thorough test.
+====================================  ======================================================================
 
-This is repeated with ever closer neighbours, among those not left out so far, since at first up to half of them may be
-wrong. A blurred prior leaves residuals that slope: errors smaller than the slope from one neighbour to the next hide
-behind it. Two last rounds therefore ask, in place of the median, a plane through the neighbours' residuals, itself
-robust (Geman and McClure's weights), with the median deviation from it as their spread. A whole region that is wrong
-in itself, such as the table behind a glass, agrees with its neighbours and stays.
+**The thorough test.** A measurement is an outlier if both of the following hold.
+
+1. It deviates: |g - m| > T sqrt(spread^2 + typical^2 + sigma^2), where m is the median of its nearest neighbours'
+   residuals, *spread* is 1.48 times their median absolute deviation, *typical* is the same statistic of g - m over the
+   image, and sigma is the measurement's own standard deviation if it is known. Residuals scatter beside a depth edge
+   that the prior blurs, and the threshold grows with them.
+2. It is isolated: fewer than `MIN_SUPPORT` of the neighbours lie within two typical deviations of g. Measurements just
+   behind a depth edge deviate, but they support each other.
+
+The test is repeated with fewer and closer neighbours, each time among the measurements that passed the last pass,
+because at first up to half of the neighbours may be outliers themselves. A blurred prior leaves residuals with a slope,
+and errors smaller than the slope between neighbours are hidden by it. In the last passes m is therefore the value of a
+plane that is fitted to the neighbours' residuals by iteratively reweighted least squares (Geman-McClure weights), and
+*spread* comes from the deviations from that plane. A whole region of wrong measurements, such as a table seen through a
+glass, agrees with itself and is not detected.
 """
 
 from __future__ import annotations
@@ -26,147 +39,130 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from leadline.base.arrays import FloatArray
+from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.jit import compiled
+from leadline.core.neighbours import Neighbours, nearest_others
 
-NEIGHBOURS = (24, 12, 8)
-"""How many are asked in each round. Of 24 the median survives 30 % of errors in all but 2 % of neighbourhoods."""
-PLANES = (12, 12)
-"""And in the last rounds, whose neighbours vote with a plane."""
-FAR = 4.0
-"""Deviations beyond which a measurement may be left out: of normal ones this concerns one in 16,000."""
-FAR_FROM_PLANE = 5.0
-"""The same in the last rounds. A plane fits its few neighbours closely, so that deviations are larger beside them."""
-ALONE = 0.2
-"""Share of neighbours whose company a measurement needs: twice what 10 % of coherent errors among them could give."""
-_FEWEST = 6  # neighbours for a plane: twice its parameters
-_TURNS = 6  # of plane and weights
-_DRAWN = 0.05  # weight of a slope of zero, as a share of the neighbours' own
-_SMALLEST = 1e-6  # log depth: what float32 can tell apart
-NORMAL = 1.4826  # standard deviation of a normal variable over its median absolute deviation
+SCREENING_PASSES = 2
+SCREENING_THRESHOLD = 24.0
+"""A pair is excluded from the fit beyond this multiple of the median deviation. It is large because a few unusual
+measurements may be the only ones at one end of the depth range."""
+
+MEDIAN_PASSES = (24, 12, 8)
+"""Neighbours in each pass that compares with the median. With 30 % of outliers the median of 24 neighbours is not
+affected in 98 % of neighbourhoods."""
+PLANE_PASSES = (12, 12)
+"""Neighbours in each of the last passes, which compare with a plane."""
+MEDIAN_THRESHOLD = 4.0
+"""Standard deviations from the median beyond which a measurement deviates: one in 16,000 of normal ones."""
+PLANE_THRESHOLD = 5.0
+"""The same for the plane, which fits its few neighbours closely, so that all others deviate more from it."""
+MIN_SUPPORT = 0.2
+"""Share of the neighbours that must agree with a measurement for it to be kept: twice the share that 10 % of coherent
+outliers could reach."""
+MAD_TO_SIGMA = 1.4826
+"""Standard deviation of a normal variable in units of its median absolute deviation."""
+_MIN_FOR_PLANE = 6  # neighbours; twice the number of the plane's parameters
+_PLANE_ITERATIONS = 6
+_SLOPE_PENALTY = 0.05  # relative to the neighbours' weight; keeps a slope determined if they lie in one line
+_ROUNDING = 1e-6  # log depth: the resolution of float32
 
 
 @dataclass(frozen=True, eq=False)
-class Rejected:
-    """The measurements that were left out, and why.
+class Outliers:
+    """The measurements that were left out.
 
     Attributes
     ----------
     where : (k,) int
         Flat indices of their pixels.
     deviation : (k,) float64
-        How far, in log depth, each is from its neighbours' median: positive if it is too far away.
-    allowed : (k,) float64
-        How far it might have been.
+        Deviation of each from its neighbours in log depth; positive if it is too far away.
+    threshold : (k,) float64
+        The deviation up to which it would have been kept.
     """
 
     where: NDArray[np.intp]
     deviation: NDArray[np.float64]
-    allowed: NDArray[np.float64]
+    threshold: NDArray[np.float64]
 
     def to_dict(self) -> dict[str, Any]:
         return {"count": int(self.where.size), "where": self.where.tolist()}
 
 
-def contradictions(
-    residuals: FloatArray,
-    where: NDArray[np.intp],
-    shape: tuple[int, int],
-    sigma: NDArray[np.float64] | None = None,
-) -> tuple[NDArray[np.bool_], Rejected]:
-    """Which measurements to keep, (n,) bool, and what is known of the others.
+def find_disagreeing(residuals: NDArray[np.float64], neighbours: Neighbours) -> BoolArray:
+    """Which residuals are far from the median of their neighbours', unless the neighbours differ among themselves.
 
-    With fewer than three times as many measurements as the last round asks for, all are kept: too few to outvote one.
-
-    Parameters
-    ----------
-    residuals : (n,) float
-        log(s / t) of each measurement, t from a robust fit.
-    where : (n,) int
-        Flat indices of their pixels, each once.
-    shape : (H, W)
-    sigma : (n,) float, optional
-        Standard deviation of each in log depth. Default: 0.
+    In the second pass only neighbours that passed the first one count, because outliers hide each other.
 
     Examples
     --------
     >>> where = np.arange(0, 6400, 64)
     >>> residuals = np.where(np.arange(100) == 40, 0.5, 0.01 * np.sin(np.arange(100)))
-    >>> keep, rejected = contradictions(residuals, where, (80, 80))
-    >>> rejected.where // 64, rejected.deviation.round(1)
+    >>> np.flatnonzero(find_disagreeing(residuals, Neighbours(where, (80, 80))))
+    array([40])
+    """
+    agreeing = np.ones(residuals.size, np.bool_)
+    for _ in range(SCREENING_PASSES):
+        distance, spread = neighbours.compare(residuals, agreeing)
+        agreeing = distance <= SCREENING_THRESHOLD * np.median(distance) + 2.0 * spread
+    return ~agreeing
+
+
+def find_isolated(
+    residuals: FloatArray,
+    where: NDArray[np.intp],
+    shape: tuple[int, int],
+    sigma: NDArray[np.float64] | None = None,
+) -> Outliers:
+    """The measurements that deviate from their neighbours and are isolated; see the module's description.
+
+    With fewer than three times as many measurements as the smallest neighbourhood has, none is an outlier.
+
+    Parameters
+    ----------
+    residuals : (n,) float
+        log(s / t) of each measurement, with t from a robust fit.
+    where : (n,) int
+        Flat indices of their pixels, each once.
+    shape : (H, W)
+    sigma : (n,) float, optional
+        Standard deviation of each measurement in log depth. Default: 0.
+
+    Examples
+    --------
+    >>> where = np.arange(0, 6400, 64)
+    >>> residuals = np.where(np.arange(100) == 40, 0.5, 0.01 * np.sin(np.arange(100)))
+    >>> outliers = find_isolated(residuals, where, (80, 80))
+    >>> outliers.where // 64, outliers.deviation.round(1)
     (array([40]), array([0.5]))
     """
     g = np.asarray(residuals, np.float64)
     keep = np.ones(g.size, np.bool_)
-    deviation, allowed = np.zeros(g.size), np.full(g.size, np.inf)
-    if g.size >= 3 * NEIGHBOURS[-1]:
-        nearest = nearest_others(where, shape, NEIGHBOURS[0])
+    deviation, threshold = np.zeros(g.size), np.full(g.size, np.inf)
+    if g.size >= 3 * MEDIAN_PASSES[-1]:
+        nearest = nearest_others(where, shape, MEDIAN_PASSES[0])
         own = np.zeros(g.size) if sigma is None else sigma
-        middle, spread, company = np.empty(g.size), np.empty(g.size), np.empty(g.size)
+        centre, spread, support = np.empty(g.size), np.empty(g.size), np.empty(g.size)
         rows, columns = (axis.astype(np.float64) for axis in np.divmod(where, shape[1]))
-        rounds = [(asked, FAR, False) for asked in NEIGHBOURS] + [(asked, FAR_FROM_PLANE, True) for asked in PLANES]
-        for asked, far, plane in rounds:
-            _surroundings(nearest, g, keep, asked, middle, spread)
-            if plane:
-                _planes(nearest, rows, columns, g, keep, asked, middle, spread)
-            deviation = g - middle
-            typical = NORMAL * float(np.median(np.abs(deviation[keep])))
-            allowed = far * np.sqrt((NORMAL * spread) ** 2 + typical**2 + own**2)
-            _company(nearest, g, keep, asked, 2.0 * typical, company)
-            keep = (np.abs(deviation) <= allowed) | (company >= ALONE)
+        passes = [(count, MEDIAN_THRESHOLD, False) for count in MEDIAN_PASSES]
+        passes += [(count, PLANE_THRESHOLD, True) for count in PLANE_PASSES]
+        for count, factor, with_plane in passes:
+            _medians(nearest, g, keep, count, centre, spread)
+            if with_plane:
+                _planes(nearest, rows, columns, g, keep, count, centre, spread)
+            deviation = g - centre
+            typical = MAD_TO_SIGMA * float(np.median(np.abs(deviation[keep])))
+            threshold = factor * np.sqrt((MAD_TO_SIGMA * spread) ** 2 + typical**2 + own**2)
+            _supports(nearest, g, keep, count, 2.0 * typical, support)
+            keep = (np.abs(deviation) <= threshold) | (support >= MIN_SUPPORT)
     out = ~keep
-    return keep, Rejected(where[out], deviation[out], allowed[out])
-
-
-def nearest_others(where: NDArray[np.intp], shape: tuple[int, int], count: int) -> NDArray[np.int32]:
-    """The `count` nearest others of each of the measurements at flat indices `where`, nearest first, (n, count).
-
-    They are given by their place in `where`; fewer than asked for where there are not as many.
-
-    Examples
-    --------
-    >>> nearest_others(np.array([0, 3, 4]), (1, 5), 2)
-    array([[1, 2],
-           [2, 0],
-           [1, 0]], dtype=int32)
-    """
-    index = np.full(shape, -1, np.int32)
-    index.flat[where] = np.arange(where.size, dtype=np.int32)
-    nearest = np.empty((where.size, min(count, where.size - 1)), np.int32)
-    _nearest(index, where, nearest)
-    return nearest
-
-
-@compiled(parallel=True)
-def _nearest(index, where, nearest):  # type: ignore[no-untyped-def]
-    """The nearest others of each measurement, nearest first; there are as many in the image."""
-    height, width = index.shape
-    count = nearest.shape[1]
-    for k in prange(where.size):
-        row, column = where[k] // width, where[k] % width
-        distance = np.full(count, np.iinfo(np.int64).max)
-        n, radius = 0, 0
-        # What lies outside a square of this half-width is farther than any circle in it.
-        while n < count or distance[count - 1] > radius * radius:
-            radius += 1
-            for i in range(max(row - radius, 0), min(row + radius + 1, height)):
-                step = 1 if abs(i - row) == radius else 2 * radius  # whole rows at top and bottom, else the two ends
-                for j in range(column - radius, column + radius + 1, step):
-                    if 0 <= j < width and index[i, j] >= 0:
-                        square = (i - row) ** 2 + (j - column) ** 2
-                        if n == count and square >= distance[count - 1]:
-                            continue
-                        at = min(n, count - 1)
-                        while at > 0 and distance[at - 1] > square:
-                            distance[at], nearest[k, at] = distance[at - 1], nearest[k, at - 1]
-                            at -= 1
-                        distance[at], nearest[k, at] = square, index[i, j]
-                        n = min(n + 1, count)
+    return Outliers(where[out], deviation[out], threshold[out])
 
 
 @compiled()
-def _kept(others, values, keep, count, found):  # type: ignore[no-untyped-def]
-    """The values of the first `count` that are kept; returns how many there are."""
+def _kept_values(others, values, keep, count, found):  # type: ignore[no-untyped-def]
+    """Write the values of the first `count` neighbours that are kept to `found`, and return their number."""
     n = 0
     for other in others:
         if keep[other] and n < count:
@@ -176,21 +172,21 @@ def _kept(others, values, keep, count, found):  # type: ignore[no-untyped-def]
 
 
 @compiled(parallel=True)
-def _surroundings(nearest, values, keep, count, middle, spread):  # type: ignore[no-untyped-def]
-    """Median, and median absolute deviation, of each measurement's neighbours; its own value if none is kept."""
+def _medians(nearest, values, keep, count, centre, spread):  # type: ignore[no-untyped-def]
+    """Median and median absolute deviation of each measurement's neighbours; its own value and 0 if none is kept."""
     for k in prange(values.size):
         found = np.empty(nearest.shape[1])
-        n = _kept(nearest[k], values, keep, count, found)
-        middle[k] = np.median(found[:n]) if n else values[k]
-        spread[k] = np.median(np.abs(found[:n] - middle[k])) if n else 0.0
+        n = _kept_values(nearest[k], values, keep, count, found)
+        centre[k] = np.median(found[:n]) if n else values[k]
+        spread[k] = np.median(np.abs(found[:n] - centre[k])) if n else 0.0
 
 
 @compiled(parallel=True)
-def _planes(nearest, rows, columns, values, keep, count, middle, spread):  # type: ignore[no-untyped-def]
-    """Replace middle and spread by those of a robust plane, where there are neighbours enough for one.
+def _planes(nearest, rows, columns, values, keep, count, centre, spread):  # type: ignore[no-untyped-def]
+    """Replace centre and spread by those of a robust plane, where there are enough neighbours for one.
 
-    From the median on, a line of weighted least squares and its weights take turns. Its slopes are drawn to zero a
-    little, so that neighbours in one row leave the other slope alone.
+    The plane is fitted by iteratively reweighted least squares that starts from the median. A small penalty on its
+    slopes keeps the one across determined where all neighbours lie in one line.
     """
     for k in prange(values.size):
         found, down, across = np.empty(count), np.empty(count), np.empty(count)
@@ -200,16 +196,16 @@ def _planes(nearest, rows, columns, values, keep, count, middle, spread):  # typ
                 found[n], down[n], across[n] = values[other], rows[other] - rows[k], columns[other] - columns[k]
                 reach = max(reach, abs(down[n]), abs(across[n]))
                 n += 1
-        if n < _FEWEST:
+        if n < _MIN_FOR_PLANE:
             continue
-        level, deviation = middle[k], spread[k]
-        fall, lean = 0.0, 0.0
-        for _ in range(_TURNS):
-            width = 2.0 * max(NORMAL * deviation, _SMALLEST)
+        level, deviation = centre[k], spread[k]
+        slope_down, slope_across = 0.0, 0.0
+        for _ in range(_PLANE_ITERATIONS):
+            width = 2.0 * max(MAD_TO_SIGMA * deviation, _ROUNDING)
             w0, wx, wy, wxx, wxy, wyy, wv, wxv, wyv = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
             for m in range(n):
                 x, y = down[m] / reach, across[m] / reach
-                off = (found[m] - level - fall * x - lean * y) / width
+                off = (found[m] - level - slope_down * x - slope_across * y) / width
                 weight = 1.0 / (1.0 + off * off) ** 2
                 w0 += weight
                 wx += weight * x
@@ -220,26 +216,29 @@ def _planes(nearest, rows, columns, values, keep, count, middle, spread):  # typ
                 wv += weight * found[m]
                 wxv += weight * x * found[m]
                 wyv += weight * y * found[m]
-            # Level eliminated: two equations for the slopes about the weighted means.
-            a, b, c = wxx - wx * wx / w0 + _DRAWN * w0, wxy - wx * wy / w0, wyy - wy * wy / w0 + _DRAWN * w0
+            # With the level eliminated, two equations for the slopes about the weighted means remain.
+            a = wxx - wx * wx / w0 + _SLOPE_PENALTY * w0
+            b = wxy - wx * wy / w0
+            c = wyy - wy * wy / w0 + _SLOPE_PENALTY * w0
             p, q = wxv - wx * wv / w0, wyv - wy * wv / w0
             determinant = a * c - b * b
-            fall, lean = (c * p - b * q) / determinant, (a * q - b * p) / determinant
-            level = (wv - fall * wx - lean * wy) / w0
+            slope_down, slope_across = (c * p - b * q) / determinant, (a * q - b * p) / determinant
+            level = (wv - slope_down * wx - slope_across * wy) / w0
             off_plane = np.empty(n)
             for m in range(n):
-                off_plane[m] = abs(found[m] - level - fall * down[m] / reach - lean * across[m] / reach)
+                plane = level + slope_down * down[m] / reach + slope_across * across[m] / reach
+                off_plane[m] = abs(found[m] - plane)
             deviation = np.median(off_plane)
-        middle[k], spread[k] = level, deviation
+        centre[k], spread[k] = level, deviation
 
 
 @compiled(parallel=True)
-def _company(nearest, values, keep, count, reach, company):  # type: ignore[no-untyped-def]
-    """Share of its neighbours that a measurement agrees with; all if none is kept."""
+def _supports(nearest, values, keep, count, reach, support):  # type: ignore[no-untyped-def]
+    """Share of a measurement's neighbours within `reach` of its value; 1 if no neighbour is kept."""
     for k in prange(values.size):
         found = np.empty(nearest.shape[1])
-        n = _kept(nearest[k], values, keep, count, found)
+        n = _kept_values(nearest[k], values, keep, count, found)
         near = 0
         for m in range(n):
             near += abs(found[m] - values[k]) <= reach
-        company[k] = near / n if n else 1.0
+        support[k] = near / n if n else 1.0

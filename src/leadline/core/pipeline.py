@@ -1,106 +1,43 @@
-"""The whole method: calibrate the prior by a fitted response, then spread what is left."""
+"""The method from end to end: fit a response, calibrate the prior with it, and interpolate the remaining residual.
+
+`complete` is one function call per stage. The stages are functions of `Pairs`, so that `align`, the uncertainty
+estimate and `Stream` use the same ones.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.base.arrays import BoolArray, FloatArray, as_map, as_mask
-from leadline.base.errors import InputError, NotConverged
-from leadline.base.jit import one_caller
-from leadline.base.strict_json import json_ready
-from leadline.core.fit.calibration import SMALLEST, VALID_BITS, calibrate, contiguous, valid_bits
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.errors import NotConverged, Status
+from leadline.base.jit import numba_lock
+from leadline.core.fit.calibration import calibrate
 from leadline.core.fit.estimator import Fit, FitStatus, fit_response
 from leadline.core.fit.response import Response
-from leadline.core.neighbours import FEWEST, Neighbours
-from leadline.core.noise import Noise, precision, sigma_at
-from leadline.core.options import CompletionOptions, FitOptions
-from leadline.core.outliers import Rejected, contradictions
+from leadline.core.inputs import Inputs, Pairs, check_inputs
+from leadline.core.neighbours import MIN_NEIGHBOURS
+from leadline.core.noise import Noise, measurement_weights
+from leadline.core.options import CompletionOptions, FitOptions, OutlierPolicy, ReconstructionOptions, as_options
+from leadline.core.outliers import Outliers, find_disagreeing, find_isolated
 from leadline.core.prior import Prior
+from leadline.core.results import Alignment, Completion
 from leadline.core.solve.cg import SolveStatus
-from leadline.core.solve.reconstruction import Kept, Reconstruction, reconstruct
+from leadline.core.solve.reconstruction import Reconstruction, SolverCache, reconstruct
 from leadline.core.uncertainty import log_deviation
 
-# Tiles along each side of the image for the fit's `groups`: larger than most surfaces, and enough of them to count.
-# Between 4 and 12 the accuracy on real scenes is the same to 0.3 %.
-TILES = 6
-ROBUST = FitOptions(residual="log", loss="cauchy", tolerance=1e-6)
-"""The fit by which measurements are judged: one that wrong ones do not draw to themselves."""
+ROBUST_FIT = FitOptions.paper(residual="log", loss="cauchy", tolerance=1e-6)
+"""The fit whose residuals the outlier tests use: outliers have little influence on it."""
+MIN_SCREENED = 50
+"""Pairs above which they are screened before the fit: with fewer, neighbours are too far apart to be compared."""
+MAX_SCREENING_FIT = 1000
+"""Pairs that are enough for the robust fit before the screening, which is only a starting point."""
 LEFT_OUT_TOLERANCE = 3e-3
-"""Of the solves without some measurements. It changes sigma by 0.1 % with the paper's system; with `best` by 7 % on the
-average, 17 % in single scenes, and its coverage by a point at most."""
-VETTED, VETTING = 50, 1000
-"""Measurements beyond which each has neighbours to be judged by, and how many are enough for that first fit."""
-
-
-@dataclass(frozen=True)
-class Completion:
-    """Dense metric depth, and how it came about.
-
-    Attributes
-    ----------
-    depth : (H, W), dtype of the measurements
-        Metres. Equal to the measurement, bit for bit, where there is one that is taken as exact and not left out;
-        positive and finite wherever the prior is valid; NaN elsewhere.
-    calibrated : (H, W) float32
-        Metres: the response stage alone, t of eq:dense.
-    fit : Fit
-    reconstruction : Reconstruction
-    unpaired : int
-        Measurements at pixels without a valid prior: in `depth`, but without a part in the fit or the solve.
-    invalid : int
-        Pixels without a valid prior.
-    rejected : Rejected or None
-        The measurements left out, with ``options.reject``.
-    sigma : (H, W) float32 or None
-        One standard deviation of `depth` in metres, if it was asked for; see `uncertainty.py`. NaN where the
-        prior is invalid, and everywhere with fewer than eight measurements.
-    """
-
-    depth: FloatArray
-    calibrated: NDArray[np.float32]
-    fit: Fit
-    reconstruction: Reconstruction
-    options: CompletionOptions
-    unpaired: int
-    invalid: int
-    rejected: Rejected | None = None
-    sigma: NDArray[np.float32] | None = None
-
-    def __str__(self) -> str:
-        height, width = self.depth.shape
-        response = self.fit.response
-        solve = self.reconstruction
-        lines = [
-            f"{width} x {height} pixels, {self.fit.count} measurements"
-            + (f", {self.rejected.where.size} more left out as wrong" if self.rejected is not None else "")
-            + (f", {self.unpaired} more where the prior is invalid" if self.unpaired else "")
-            + (f", {self.invalid} pixels without a prior" if self.invalid else ""),
-            f"fit    {self.fit.status}",
-            f"       exponent {response.exponent:.4g}, gain {response.gain:.4g}, offset {response.offset:.4g}, "
-            f"scale {response.scale:.4g} m, rmse {self.fit.rmse:.4g} m",
-            f"solve  {solve.status} ({solve.iterations} iterations, residual {solve.residual:.1e})",
-        ]
-        if self.sigma is not None and np.isfinite(self.sigma).any():
-            lines.append(f"sigma  {np.nanmedian(self.sigma):.4g} m, the median over the image")
-        return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All but the maps, ready for JSON: what is not a number is None."""
-        values = {
-            "fit": self.fit.to_dict(),
-            "reconstruction": self.reconstruction.to_dict(),
-            "unpaired": self.unpaired,
-            "invalid": self.invalid,
-            "rejected": None if self.rejected is None else self.rejected.to_dict(),
-            "options": asdict(self.options),
-        }
-        return json_ready(values)  # type: ignore[no-any-return]
+"""Tolerance of the solves that leave measurements out. It changes sigma by 0.1 % with the paper's system; with `best`
+by 7 % on average and 17 % in single scenes, and the coverage by one percentage point at most."""
 
 
 def complete(
@@ -110,7 +47,7 @@ def complete(
     valid: ArrayLike | None = None,
     noise: Noise | float | ArrayLike | None = None,
     uncertainty: bool = False,
-    options: CompletionOptions | None = None,
+    options: CompletionOptions | str = "best",
 ) -> Completion:
     """Dense metric depth from a relative prior and sparse measurements.
 
@@ -118,18 +55,19 @@ def complete(
     ----------
     prior : (H, W) array or Prior
         Relative depth, larger is farther; wrap it in `Prior` if it is a disparity or a log depth. Pixels that
-        are NaN, infinite or not positive are left out.
+        are NaN, infinite or not positive are invalid.
     sparse : (H, W) array
         Metres; 0, negative, NaN and inf mean "not measured".
     valid : (H, W) bool array, optional
-        False where neither prior nor measurement is to be used.
+        False where neither the prior nor the measurement may be used.
     noise : float, Noise or (H, W) array, optional
-        Standard deviation of the measurements in metres: the more certain ones count for more in the fit, and the
-        depth passes them by no closer than that. Where it is 0 they are kept exactly. Default: all are kept exactly.
+        Standard deviation of the measurements in metres. Measurements with a smaller one have more weight in the fit,
+        and the depth follows each only to within its noise. Where it is 0 the measurement is kept exactly. Default: all
+        are kept exactly.
     uncertainty : bool
         Also estimate the standard deviation of each depth, `Completion.sigma`, at three times the cost.
-    options : CompletionOptions, optional
-        Default: the paper's.
+    options : "best", "paper" or CompletionOptions
+        A preset or single options.
 
     Raises
     ------
@@ -144,225 +82,151 @@ def complete(
     >>> sparse = np.zeros((48, 64))
     >>> sparse[::8, ::8] = 3.0 * prior[::8, ::8]
     >>> result = complete(prior, sparse)
-    >>> bool(np.allclose(result.depth, 3.0 * prior))
+    >>> bool(np.allclose(result.depth, 3.0 * prior, rtol=1e-4))
     True
     """
-    options = options or CompletionOptions()
-    given = gather(prior, sparse, valid, noise, options)
-    return given.completion(options, uncertainty, *given.pairs.complete(options))
+    options = as_options(options)
+    inputs = check_inputs(prior, sparse, valid, noise)
+    pairs, outliers = remove_outliers(inputs.pairs, options.outliers)
+    fit = fit_pairs(pairs, options.fit)
+    calibrated = calibrate_prior(pairs, fit)
+    depth, reconstruction = reconstruct_depth(pairs, calibrated, options.reconstruction)
+    sigma = estimate_sigma(pairs, fit, depth, options) if uncertainty else None
+    return assemble(inputs, depth, calibrated, fit, reconstruction, options, outliers, sigma)
 
 
-def respond(
-    prior: ArrayLike | Prior, sparse: ArrayLike, *, options: CompletionOptions | None = None
-) -> tuple[Fit, NDArray[np.float32]]:
-    """The response stage alone: the fit, and the calibrated prior t, (H, W) in metres; see `complete`."""
-    options = options or CompletionOptions()
-    return gather(prior, sparse, None, None, options).pairs.respond(options.fit)
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """A prior with its valid range, and the measurements (flat indices, metres, sigma in metres) that meet it."""
-
-    prior: FloatArray
-    ends: tuple[float, float]
-    where: NDArray[np.intp]
-    measured: FloatArray
-    sigma: NDArray[np.float64] | None
-
-    @property
-    def log_sigma(self) -> NDArray[np.float64] | None:
-        return None if self.sigma is None else self.sigma / self.measured
-
-    def only(self, keep: BoolArray) -> Pairs:
-        sigma = None if self.sigma is None else self.sigma[keep]
-        return replace(self, where=self.where[keep], measured=self.measured[keep], sigma=sigma)
-
-    def fit(self, options: FitOptions, near: Response | None = None) -> Fit:
-        if options.vetted and self.where.size > VETTED:
-            confirmed, first = self.vetted()
-            near = near or (first.response if first.status is FitStatus.CONVERGED else None)
-            fit = self.only(confirmed).fit(replace(options, vetted=False), near)
-            weights = np.zeros(confirmed.size)
-            weights[confirmed] = fit.weights
-            return replace(fit, weights=weights, count=confirmed.size)
-        groups = None if options.least_squares else self.tiles()
-        ends = self.ends if self.where.size else None
-        h = self.prior.flat[self.where]
-        return fit_response(h, self.measured, ends, options, sigma=self.sigma, groups=groups, near=near)
-
-    def tiles(self) -> NDArray[np.intp]:
-        return _tiles(self.where, self.prior.shape)
-
-    def vetted(self) -> tuple[BoolArray, Fit]:
-        """Which measurements their neighbours do not contradict, and the robust fit to some that it is judged by."""
-        some = np.zeros(self.where.size, np.bool_)
-        some[:: math.ceil(self.where.size / VETTING)] = True
-        first = self.only(some).fit(ROBUST)
-        residuals = np.log(self.measured / first.response(self.prior.flat[self.where])).astype(np.float64)
-        with one_caller():
-            return self.neighbours.confirm(residuals), first
-
-    @cached_property
-    def neighbours(self) -> Neighbours:
-        return Neighbours(self.where, self.prior.shape)
-
-    def contradictions(self) -> tuple[BoolArray, Rejected]:
-        """Which measurements to keep, judged by a fit that wrong ones do not draw to themselves."""
-        t = self.fit(ROBUST).response(self.prior.flat[self.where])
-        with one_caller():
-            return contradictions(np.log(self.measured / t), self.where, self.prior.shape, self.log_sigma)
-
-    def respond(self, options: FitOptions) -> tuple[Fit, NDArray[np.float32]]:
-        """The fit, and the calibrated prior: NaN everywhere without a measurement."""
-        fit = self.fit(options)
-        return fit, self.calibrated(fit)
-
-    def calibrated(self, fit: Fit) -> NDArray[np.float32]:
-        calibrated = np.full(self.prior.shape, np.nan, np.float32)
-        if fit.status is not FitStatus.NO_MEASUREMENTS:
-            with one_caller():
-                calibrate(self.prior, calibrated, *fit.response.plan(self.ends))
-        return calibrated
-
-    def complete(self, options: CompletionOptions) -> tuple[Fit, NDArray[np.float32], FloatArray, Reconstruction]:
-        """The fit, the calibrated prior, and the depth with the way it was found."""
-        return self.spread(self.fit(options.fit), options)
-
-    def spread(
-        self, fit: Fit, options: CompletionOptions, kept: Kept | None = None
-    ) -> tuple[Fit, NDArray[np.float32], FloatArray, Reconstruction]:
-        """The same for a given fit, with what is kept of the image before."""
-        calibrated = self.calibrated(fit)
-        if fit.status is FitStatus.NO_MEASUREMENTS:
-            nothing = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
-            return fit, calibrated, calibrated.astype(self.measured.dtype), nothing
-        with one_caller():
-            extra: dict[str, Any] = {}
-            if self.log_sigma is not None:
-                residuals = np.log(self.measured / calibrated.flat[self.where])
-                screening = options.reconstruction.weight_data / options.reconstruction.weight_gradient
-                weights = precision(residuals, self.log_sigma, self.where, self.prior.shape, screening)
-                extra = {"precision": weights, "exact": np.isinf(weights)}
-            if options.reconstruction.system == "adaptive" and self.where.size > FEWEST:
-                extra["neighbours"] = self.neighbours
-            depth, reconstruction = reconstruct(
-                calibrated, self.where, self.measured, options.reconstruction, kept=kept, **extra
-            )
-        return fit, calibrated, depth, reconstruction
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """What `complete` was given, brought together: the pairs, and what could not be paired."""
-
-    pairs: Pairs
-    measurements: FloatArray
-    unpaired: NDArray[np.intp]  # flat indices of measurements without a prior
-    invalid: int  # pixels without a prior
-    rejected: Rejected | None
-
-    def completion(
-        self,
-        options: CompletionOptions,
-        uncertainty: bool,
-        fit: Fit,
-        calibrated: NDArray[np.float32],
-        depth: FloatArray,
-        reconstruction: Reconstruction,
-    ) -> Completion:
-        """What `complete` returns, from what the pairs gave."""
-        pairs, unpaired = self.pairs, self.unpaired
-        deviation = None
-        if uncertainty:
-            tolerance = max(options.reconstruction.tolerance, LEFT_OUT_TOLERANCE)
-            rough = replace(options, reconstruction=replace(options.reconstruction, tolerance=tolerance))
-            fitting = replace(options.fit, vetted=False)  # all of them were, together
-            near = fit.response if fit.status is FitStatus.CONVERGED else None
-
-            def without(out: BoolArray) -> FloatArray:
-                refit = pairs.only(~out & (fit.weights > 0)).fit(fitting, near)
-                return pairs.only(~out).spread(refit, rough)[2]
-
-            relative = log_deviation(without, depth, pairs.where, pairs.measured, pairs.log_sigma)
-            deviation = (relative * depth).astype(np.float32)
-        depth.flat[unpaired] = self.measurements.flat[unpaired]
-        result = Completion(
-            depth, calibrated, fit, reconstruction, options, unpaired.size, self.invalid, self.rejected, deviation
-        )
-        if options.strict and not (fit.status is FitStatus.CONVERGED and reconstruction.converged):
-            raise NotConverged(f"strict: fit {fit.status}; solve {reconstruction.status}.")
-        return result
-
-
-def gather(
+def align(
     prior: ArrayLike | Prior,
     sparse: ArrayLike,
-    valid: ArrayLike | None,
-    noise: Noise | float | ArrayLike | None,
+    *,
+    valid: ArrayLike | None = None,
+    noise: Noise | float | ArrayLike | None = None,
+    options: CompletionOptions | str = "best",
+) -> Alignment:
+    """The prior brought to metres by the fitted response alone; the arguments and errors are those of `complete`.
+
+    Examples
+    --------
+    >>> prior = np.linspace(1.0, 2.0, 64 * 48).reshape(48, 64)
+    >>> sparse = np.zeros((48, 64))
+    >>> sparse[::8, ::8] = 3.0 * prior[::8, ::8]
+    >>> alignment = align(prior, sparse, options="paper")
+    >>> alignment.fit.status.name, bool(np.allclose(alignment.calibrated, 3.0 * prior))
+    ('CONVERGED', True)
+    """
+    options = as_options(options)
+    pairs, _ = remove_outliers(check_inputs(prior, sparse, valid, noise).pairs, options.outliers)
+    fit = fit_pairs(pairs, options.fit)
+    return Alignment(fit, calibrate_prior(pairs, fit))
+
+
+def remove_outliers(pairs: Pairs, policy: OutlierPolicy) -> tuple[Pairs, Outliers | None]:
+    """The pairs without outliers, and the outliers; all pairs and None with the policy ``keep``."""
+    if policy == "keep":
+        return pairs, None
+    residuals = pairs.log_residuals(fit_pairs(pairs, ROBUST_FIT).response)
+    with numba_lock():
+        outliers = find_isolated(residuals, pairs.where, pairs.shape, pairs.log_sigma)
+    return pairs.subset(~np.isin(pairs.where, outliers.where)), outliers
+
+
+def fit_pairs(pairs: Pairs, options: FitOptions, start: Response | None = None) -> Fit:
+    """The fitted response. With ``options.screen_outliers``, pairs that disagree with their neighbours have weight 0.
+
+    `start` is a response to start from in place of ``options.starts``, such as that of the previous frame.
+    """
+    if not (options.screen_outliers and pairs.count > MIN_SCREENED):
+        return _fit(pairs, options, start)
+    some = np.zeros(pairs.count, np.bool_)
+    some[:: -(-pairs.count // MAX_SCREENING_FIT)] = True
+    robust = _fit(pairs.subset(some), ROBUST_FIT)
+    residuals = pairs.log_residuals(robust.response).astype(np.float64)
+    with numba_lock():
+        agreeing = ~find_disagreeing(residuals, pairs.neighbours)
+    if start is None and robust.status is FitStatus.CONVERGED:
+        start = robust.response
+    fit = _fit(pairs.subset(agreeing), options, start)
+    weights = np.zeros(pairs.count)
+    weights[agreeing] = fit.weights
+    return replace(fit, weights=weights, count=pairs.count)
+
+
+def _fit(pairs: Pairs, options: FitOptions, start: Response | None = None) -> Fit:
+    groups = None if options.least_squares else pairs.tiles
+    prior_range = pairs.prior_range if pairs.count else None
+    return fit_response(
+        pairs.paired_prior, pairs.measured, prior_range, options, sigma=pairs.sigma, groups=groups, start=start
+    )
+
+
+def calibrate_prior(pairs: Pairs, fit: Fit) -> NDArray[np.float32]:
+    """The prior in metres, t of eq:dense, (H, W); NaN at invalid pixels, and everywhere without a measurement."""
+    calibrated = np.full(pairs.shape, np.nan, np.float32)
+    if fit.status is not FitStatus.NO_MEASUREMENTS:
+        with numba_lock():
+            calibrate(pairs.prior, calibrated, *fit.response.kernel_args(pairs.prior_range))
+    return calibrated
+
+
+def reconstruct_depth(
+    pairs: Pairs, calibrated: NDArray[np.float32], options: ReconstructionOptions, cache: SolverCache | None = None
+) -> tuple[FloatArray, Reconstruction]:
+    """The completed depth, (H, W) in metres, and the result of the solve.
+
+    `cache` holds the linear system and the solution of the previous frame, and receives those of this one.
+    """
+    if pairs.count == 0:
+        nothing = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
+        return calibrated.astype(pairs.measured.dtype), nothing
+    extra: dict[str, Any] = {}
+    with numba_lock():
+        if pairs.log_sigma is not None:
+            residuals = np.log(pairs.measured / calibrated.flat[pairs.where])
+            screening = options.weight_data / options.weight_gradient
+            weights = measurement_weights(residuals, pairs.log_sigma, pairs.where, pairs.shape, screening)
+            extra = {"weights": weights}
+        if options.system == "adaptive" and pairs.count > MIN_NEIGHBOURS:
+            extra["neighbours"] = pairs.neighbours
+        return reconstruct(calibrated, pairs.where, pairs.measured, options, cache=cache, **extra)
+
+
+def estimate_sigma(pairs: Pairs, fit: Fit, depth: FloatArray, options: CompletionOptions) -> NDArray[np.float32]:
+    """One standard deviation of each depth in metres, (H, W), from completions that leave measurements out."""
+    tolerance = max(options.reconstruction.tolerance, LEFT_OUT_TOLERANCE)
+    reconstruction = replace(options.reconstruction, tolerance=tolerance)
+    fit_options = replace(options.fit, screen_outliers=False)  # the pairs of weight 0 were found with all neighbours
+    start = fit.response if fit.status is FitStatus.CONVERGED else None
+
+    def complete_without(left_out: BoolArray) -> FloatArray:
+        refit = fit_pairs(pairs.subset(~left_out & (fit.weights > 0)), fit_options, start)
+        remaining = pairs.subset(~left_out)
+        return reconstruct_depth(remaining, calibrate_prior(remaining, refit), reconstruction)[0]
+
+    relative = log_deviation(complete_without, depth, pairs.where, pairs.measured, pairs.log_sigma)
+    return (relative * depth).astype(np.float32)
+
+
+def assemble(
+    inputs: Inputs,
+    depth: FloatArray,
+    calibrated: NDArray[np.float32],
+    fit: Fit,
+    reconstruction: Reconstruction,
     options: CompletionOptions,
-) -> Given:
-    """Check what is given and bring it together; see `complete`."""
-    prior = prior if isinstance(prior, Prior) else Prior(prior)  # type: ignore[arg-type]
-    measurements = as_map(sparse, "sparse")
-    if measurements.shape != prior.shape:
-        raise InputError(
-            f"`sparse` must have the prior's shape {prior.shape}, got {measurements.shape} instead. "
-            "Bring them to one pixel grid first; measurements must be moved, not interpolated."
+    outliers: Outliers | None,
+    sigma: NDArray[np.float32] | None,
+) -> Completion:
+    """The `Completion`, with unpaired measurements written into `depth`; raises `NotConverged` with ``strict``."""
+    depth.flat[inputs.unpaired] = inputs.measurements.flat[inputs.unpaired]
+    result = Completion(
+        depth, calibrated, fit, reconstruction, options, inputs.unpaired.size, inputs.invalid, outliers, sigma
+    )
+    if options.strict and not result.converged:
+        raise NotConverged(
+            f"strict: the fit is {_message(fit.status)}; the solve is {_message(reconstruction.status)}."
         )
-    mask = None if valid is None else as_mask(valid, "valid", prior.shape)
-
-    h = contiguous(_masked(prior.depth(), mask))
-    where, measured, unpaired = _pairs(h, measurements, mask)
-    lowest, highest, invalid = _valid_range(h)
-    sigma = None if noise is None else sigma_at(noise, measured, where, prior.shape)
-    pairs = Pairs(h, (lowest, highest), where, measured, sigma)
-    rejected = None
-    if options.reject:
-        keep, rejected = pairs.contradictions()
-        pairs = pairs.only(keep)
-    return Given(pairs, measurements, unpaired, invalid, rejected)
+    return result
 
 
-def _masked(depth: FloatArray, mask: BoolArray | None) -> FloatArray:
-    return depth if mask is None else np.where(mask, depth, depth.dtype.type(np.nan))
-
-
-def _pairs(
-    prior: FloatArray, measurements: FloatArray, mask: BoolArray | None
-) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp]]:
-    """Where measurement and prior meet, the depths measured there, and where a measurement stands alone."""
-    measured = (measurements > 0) & (measurements < np.inf)  # False for NaN
-    if mask is not None:
-        measured &= mask
-    where = np.flatnonzero(measured)
-    h = prior.flat[where].astype(np.float64)  # in float32 the smallest valid prior would be zero
-    paired = (h >= SMALLEST) & (h < np.inf)
-    paired_where = where[paired]
-    return paired_where, measurements.flat[paired_where], where[~paired]
-
-
-def _tiles(where: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.intp]:
-    """The tile of the image that each measurement lies in: a network errs by whole surfaces, not by pixels."""
-    rows, columns = np.divmod(where, shape[1])
-    tiles: NDArray[np.intp] = rows * TILES // shape[0] * TILES + columns * TILES // shape[1]
-    return tiles
-
-
-def _valid_range(prior: FloatArray) -> tuple[float, float, int]:
-    """Lowest and highest valid prior, and the number of invalid pixels."""
-    low, high, valid = valid_bits(prior.view(f"i{prior.itemsize}").ravel(), *VALID_BITS[prior.itemsize])
-    low, high = np.array([low, high], f"i{prior.itemsize}").view(prior.dtype)
-    return float(low), float(high), prior.size - int(valid)
-
-
-def warm_up(dtypes: tuple[str, ...] = ("float32", "float64"), options: CompletionOptions | None = None) -> None:
-    """Compile, or load from the cache, every kernel that a completion of these input types needs."""
-    # Large enough for the finest level to be shared among threads, so that both kinds of loop are compiled.
-    ramp = np.linspace(1.0, 2.0, 240 * 200, dtype=np.float32).reshape(240, 200)
-    sparse = np.zeros_like(ramp)
-    sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
-    sparse[3, 3] = 1.5  # something for the solver to spread
-    ramp[0, 0] = np.nan  # and a hole to look for components around
-    for dtype in dtypes:
-        complete(ramp.astype(dtype), sparse.astype(dtype), options=options)
+def _message(status: Status) -> str:
+    return f"{status.name.lower()} ({status.value})"

@@ -1,36 +1,47 @@
-"""Completion frame by frame, with what one frame knows of the next: the system, the residual and the response.
+"""Completion of the frames of a video, reusing the linear system, the solution and the response of earlier frames.
 
-The residual system depends on the valid and the measured pixels alone, so while these stay (a time-of-flight grid, a
-fixed pattern) the hierarchy is built once. Where they change it is built again, and the solve still starts from the
-residual of the frame before. Neither changes the result beyond the solver's tolerance. The filter does: it takes the
-response of a frame as a noisy measurement of one that moves slowly.
+The residual system depends only on the valid and the measured pixels. While these stay the same (a time-of-flight
+grid, a fixed sampling pattern) the multigrid hierarchy is built once. Where they change it is rebuilt, and the solve
+still starts from the residual of the previous frame. Neither changes the result beyond the solver's tolerance. The
+response filter does: it treats each frame's fit as a noisy observation of a response that changes slowly.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from leadline.core.fit.estimator import Fit, FitStatus
+from leadline.core.inputs import Pairs, check_inputs
 from leadline.core.noise import Noise
-from leadline.core.options import CompletionOptions
-from leadline.core.pipeline import Completion, Pairs, gather
+from leadline.core.options import CompletionOptions, as_options
+from leadline.core.pipeline import (
+    assemble,
+    calibrate_prior,
+    estimate_sigma,
+    fit_pairs,
+    reconstruct_depth,
+    remove_outliers,
+)
 from leadline.core.prior import Prior
 from leadline.core.response_filter import ResponseFilter
-from leadline.core.solve.reconstruction import Kept
+from leadline.core.results import Completion
+from leadline.core.solve.reconstruction import SolverCache
 
-WORSE = 1.05  # residuals of a warm fit, in units of the last frame's: beyond, all starts are tried
-LATENCIES = 1000  # frames that `Stream.latency` looks back
+MAX_RMSE_GROWTH = 1.05
+"""A warm-started fit whose relative RMSE exceeds the last frame's by this factor is repeated from all starts."""
+LATENCY_WINDOW = 1000
+"""Frames that `Stream.latency` covers."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds from a frame's arrival to its depth, over the last frames."""
+    """Statistics of the time in seconds from the arrival of a frame to its depth."""
 
     count: int
     p50: float
@@ -43,75 +54,76 @@ class Latency:
 
 @dataclass(frozen=True)
 class StreamResult(Completion):
-    """A `Completion`, and what the frames before had to do with it.
+    """A `Completion`, and how the earlier frames contributed to it.
 
     Attributes
     ----------
-    reused : bool
-        Whether the residual system was that of the frame before.
-    cut : bool
-        Whether the filtered response did not fit this frame, so that the filter began anew.
-    gain : float
-        Share that this frame's own fit has in the response: 1 where it was taken as it is. ``fit.response`` and
-        ``fit.rmse`` are those of the filtered response; all else in ``fit`` is of the frame's own.
+    system_reused : bool
+        Whether the linear system of the previous frame was used again.
+    restarted : bool
+        Whether the filter was restarted, because its prediction did not fit this frame (a cut).
+    filter_weight : float
+        Weight of this frame's own fit in the filtered response, 1 where it was used without filtering.
+        ``fit.response`` and ``fit.rmse`` belong to the filtered response; all other fields of ``fit`` to this
+        frame's own fit.
     seconds : float
-        That the frame took.
+        Processing time of the frame.
     """
 
-    reused: bool = False
-    cut: bool = False
-    gain: float = 1.0
+    system_reused: bool = False
+    restarted: bool = False
+    filter_weight: float = 1.0
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        system = "kept" if self.reused else "new"
-        response = "begun anew after a cut" if self.cut else f"{100 * self.gain:.0f} % of this frame"
+        system = "reused" if self.system_reused else "new"
+        response = "restarted" if self.restarted else f"{100 * self.filter_weight:.0f} % of this frame's fit"
         return f"{super().__str__()}\nstream system {system}, response {response}, {1e3 * self.seconds:.1f} ms"
 
 
 class Stream:
-    """`complete` for the frames of a video, one by one.
+    """`complete` for the frames of a video, called once per frame.
 
-    The first frame's result is that of `complete`, bit for bit. In every frame measurements are kept as exactly as
-    `complete` keeps them. A frame of another size begins anew. Not to be shared between threads.
+    The first result equals that of `complete`, bit for bit. Every frame reproduces its measurements exactly where
+    `complete` does. A frame of another size resets the stream. A stream must not be shared between threads.
 
     Parameters
     ----------
-    options : CompletionOptions, optional
-        Default: the paper's. The adaptive system is each frame's own, and so is any with `noise`: then only the starts
-        are reused.
+    options : "best", "paper" or CompletionOptions
+        The linear system is reused only with the fixed system and without `noise`; the adaptive system, and any with
+        `noise`, depends on the measured values. In that case only the starting values are reused.
     filter : bool
-        Smooth the response over time, as far as its movement is noise, and start each fit from the last. Without it,
-        each frame's depth is that of `complete` to within the solver's tolerance.
+        Smooth the response over time and start each fit from the previous one. Without it, the depth of each frame is
+        that of `complete` to within the solver's tolerance.
 
     Examples
     --------
-    >>> stream = Stream()
+    >>> stream = Stream("paper")
     >>> prior = np.linspace(1.0, 2.0, 64 * 48).reshape(48, 64)
     >>> for depth in (3.0, 3.1):
     ...     sparse = np.zeros((48, 64))
     ...     sparse[::8, ::8] = depth * prior[::8, ::8] ** 1.2
     ...     result = stream(prior, sparse)
-    >>> result.reused, stream.latency.count
+    >>> result.system_reused, stream.latency.count
     (True, 2)
     """
 
-    def __init__(self, options: CompletionOptions | None = None, *, filter: bool = True) -> None:
-        self.options = options or CompletionOptions()
+    def __init__(self, options: CompletionOptions | str = "best", *, filter: bool = True) -> None:
+        self.options = as_options(options)
         self._filtering = filter
-        self._seconds: deque[float] = deque(maxlen=LATENCIES)
+        self._seconds: deque[float] = deque(maxlen=LATENCY_WINDOW)
         self.reset()
 
     def reset(self) -> None:
-        """Forget the frames so far, but not how long they took."""
-        self._kept = Kept()
+        """Forget the earlier frames, but not their times."""
+        self._cache = SolverCache()
         self._filter = ResponseFilter()
-        self._last: Fit | None = None
+        self._last_fit: Fit | None = None
         self._shape: tuple[int, ...] | None = None
 
     @property
     def latency(self) -> Latency:
-        """Of the last thousand frames; NaN before the first."""
+        """Statistics of the last thousand frames; NaN before the first."""
         if not self._seconds:
             return Latency(0, math.nan, math.nan, math.nan)
         p50, p99, longest = np.percentile(self._seconds, (50, 99, 100))
@@ -126,35 +138,43 @@ class Stream:
         noise: Noise | float | ArrayLike | None = None,
         uncertainty: bool = False,
     ) -> StreamResult:
-        """The next frame; the arguments and errors are those of `complete`."""
+        """Complete the next frame; the arguments and errors are those of `complete`."""
         begun = perf_counter()
-        given = gather(prior, sparse, valid, noise, self.options)
-        pairs = given.pairs
-        if pairs.prior.shape != self._shape:
+        options = self.options
+        inputs = check_inputs(prior, sparse, valid, noise)
+        pairs, outliers = remove_outliers(inputs.pairs, options.outliers)
+        if pairs.shape != self._shape:
             self.reset()
-            self._shape = pairs.prior.shape
-        fit, cut, gain = self._fit(pairs)
-        stages = pairs.spread(fit, self.options, self._kept)
-        reused = self._kept.reused and fit.status is not FitStatus.NO_MEASUREMENTS
-        completion = given.completion(self.options, uncertainty, *stages)
+            self._shape = pairs.shape
+        fit, restarted, filter_weight = self._fit(pairs)
+        calibrated = calibrate_prior(pairs, fit)
+        depth, reconstruction = reconstruct_depth(pairs, calibrated, options.reconstruction, self._cache)
+        system_reused = self._cache.system_reused and pairs.count > 0
+        sigma = estimate_sigma(pairs, fit, depth, options) if uncertainty else None
+        completion = assemble(inputs, depth, calibrated, fit, reconstruction, options, outliers, sigma)
         seconds = perf_counter() - begun
         self._seconds.append(seconds)
-        values = {field.name: getattr(completion, field.name) for field in fields(completion)}
-        return StreamResult(**values, reused=reused, cut=cut, gain=gain, seconds=seconds)
+        return StreamResult(
+            **vars(completion),
+            system_reused=system_reused,
+            restarted=restarted,
+            filter_weight=filter_weight,
+            seconds=seconds,
+        )
 
     def _fit(self, pairs: Pairs) -> tuple[Fit, bool, float]:
-        """The fit with its response filtered, whether there was a cut, and the share of this frame in the response."""
-        options, last = self.options.fit, self._last
-        if not self._filtering:  # from all starts: there may be a better minimum than the last frame's
-            return pairs.fit(options), False, 1.0
+        """The fit with its filtered response, whether the filter restarted, and the weight of this frame's fit."""
+        options, last = self.options.fit, self._last_fit
+        if not self._filtering:  # from all starts, because there may be a better minimum than the last frame's
+            return fit_pairs(pairs, options), False, 1.0
         fit = None
         if last is not None and last.status is FitStatus.CONVERGED:
-            fit = pairs.fit(options, near=last.response)
-            if fit.rmse * last.response.scale > WORSE * last.rmse * fit.response.scale:
+            fit = fit_pairs(pairs, options, start=last.response)
+            if fit.rmse * last.response.scale > MAX_RMSE_GROWTH * last.rmse * fit.response.scale:
                 fit = None
-        self._last = fit = fit or pairs.fit(options)
-        filtered, cut, gain = self._filter(pairs, fit, options)
-        if cut:
-            self._last = filtered = pairs.fit(options)
+        self._last_fit = fit = fit or fit_pairs(pairs, options)
+        filtered, restarted, filter_weight = self._filter(pairs, fit, options)
+        if restarted:
+            self._last_fit = filtered = fit_pairs(pairs, options)
             self._filter.begin(pairs, filtered, options)
-        return filtered, cut, gain
+        return filtered, restarted, filter_weight

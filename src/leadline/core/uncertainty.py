@@ -1,26 +1,34 @@
-"""How far the completed depth may be off: one standard deviation per pixel, learnt from measurements left out.
+"""Standard deviation of the completed depth, estimated by leaving measurements out.
 
-No formula says how wrong a network is. But the measurements can be asked: leave some out, complete without them, and
-see by how much they are missed. Neighbours err alike, so they are left out in blocks, twice:
+The error of a network cannot be derived from its prediction, but it can be observed: measurements are left out, the
+depth is completed without them, and the errors at their pixels are recorded. Errors of neighbouring pixels are
+correlated, so the measurements are left out in blocks, in two different ways:
 
-- a checkerboard of small blocks, which says how the error grows just beyond a measurement, and where in the image;
-- two opposite quarters around the middle of the measurements, which says how it grows far from any, the response
-  being fitted without them too.
+- *small blocks*, every other one of a checkerboard: they show how the error grows close to a measurement, and in which
+  parts of the image it is large;
+- *two opposite quadrants* around the median position of the measurements: they show how the error grows far from all
+  measurements. The response is fitted without them too.
 
-Every measurement left out gives an error e in log depth at a distance d from the nearest one that was left in, in a
-surrounding whose errors are m on average (those of the first kind, weighted by a Gaussian over two spacings; the point
-itself and the part of the image left out with it do not count), and at a relief c, the standard deviation of the
-completed log depth among the nine pixels there: at depth edges errors are largest. From all of them comes, by least
-squares on log |e|,
+**Regression.** Each measurement left out gives an error e in log depth with three features: the distance d from the
+nearest measurement that was used; the mean error m around it, a Gaussian-weighted mean over two spacings of the errors
+in the first experiment, without the measurement itself and without the part of the image that was left out with it; and
+the relief c, the standard deviation of log depth over the 3 x 3 pixels, because errors are largest at depth edges.
+Least squares on log |e| give the coefficients of
 
     log sigma = b0 + b1 log(d / spacing) + b2 log m + b3 log(c + 0.003),
 
-slightly drawn to b1 = 1/2, the growth of a random walk, b2 = 1 and b3 = 0, and then scaled so that COVERED of the |e|
-/ sigma are below 1.96. Not their mean square: errors have heavy tails, and a few would set it alone. Far from all
-measurements it is the response that errs, and how much it depends on what was measured is seen there too: by how much
-the depth moves when the two quarters are left out, times d over the distance that is then the nearest, so that it
-counts where they were far away in any case. The two are added in the square. The whole cost is two more completions
-with half of the measurements each.
+with a weak penalty that shrinks them to b1 = 1/2 (the growth of a random walk), b2 = 1 and b3 = 0, and with none
+negative.
+
+**Scale.** b0 is then adjusted so that TARGET_COVERAGE of the |e| / sigma are below 1.96. The mean square is not used
+for this, because errors have heavy tails and a few of them would determine it.
+
+**Sensitivity of the response.** Far from all measurements the error is mostly that of the response. It is estimated by
+the change of depth when the two quadrants are left out, multiplied by d and divided by the distance to the nearest
+measurement outside of them, so that it matters where the quadrants were far away in any case. Its square is added to
+that of sigma.
+
+The cost is that of two more completions with about half of the measurements each.
 """
 
 from __future__ import annotations
@@ -33,109 +41,112 @@ from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
-from leadline.base.jit import STENCIL, compiled, one_caller
+from leadline.base.jit import STENCIL, compiled, numba_lock
 from leadline.core.fit.elementary import exp, log
-from leadline.core.outliers import nearest_others
+from leadline.core.neighbours import nearest_others
 
-FEWEST = 8
-"""Measurements below which nothing can be learnt by leaving some out, and all standard deviations are NaN."""
+MIN_MEASUREMENTS = 8
+"""With fewer measurements all standard deviations are NaN."""
 BLOCK = 2.0
-"""Side of the small blocks, and reach of what counts as surrounding, in spacings: wide enough to leave gaps."""
-LARGEST = 2.0
-"""Largest standard deviation in log depth: a factor of seven, beyond which one knows nothing anyway."""
-COVERED = 0.96
-"""Share of the measurements left out that lie within 1.96 sigma: a little above 95 %, because pixels err more than
-measurements show. The mean over a sensor's cell hides what varies within it."""
-_STRIP = 64  # columns: some cache lines
-_FLAT = 0.003  # log depth: relief below which a surface counts as even
-_SMALLEST = 1e-4  # log depth: errors below it are those of float32 and of the solver's tolerance
-_EXPECTED = (0.0, 0.5, 1.0, 0.0)  # b where errors say nothing,
-_TRUST = (0.0, 20.0, 20.0, 20.0)  # and for how many errors of unit leverage that counts
+"""Side of the small blocks, and standard deviation of the Gaussian for mean errors, in spacings."""
+MAX_SIGMA = 2.0
+"""Largest standard deviation in log depth, which is a factor of seven."""
+TARGET_COVERAGE = 0.96
+"""Share of the left-out measurements within 1.96 sigma. It is above 95 %, because errors of pixels are larger than
+those of measurements: the mean over a sensor cell hides the variation within it."""
+_MIN_RELIEF = 0.003  # log depth; added to the relief, so that its logarithm is bounded on even surfaces
+_MIN_ERROR = 1e-4  # log depth; smaller errors are due to float32 and the solver's tolerance
+_EXPECTED = (0.0, 0.5, 1.0, 0.0)  # values to which b is shrunk
+_PENALTY = (0.0, 20.0, 20.0, 20.0)  # weights of the penalty, in numbers of errors with unit features
 
-Without = Callable[[BoolArray], FloatArray]
+CompleteWithout = Callable[[BoolArray], FloatArray]
 
 
 def log_deviation(
-    without: Without,
+    complete_without: CompleteWithout,
     depth: FloatArray,
     where: NDArray[np.intp],
     measured: FloatArray,
     sigma: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float32]:
-    """Standard deviation of log depth per pixel, (H, W): relative error for all that is small. NaN with too few pairs.
+    """Standard deviation of log depth for each pixel, (H, W), which is about the relative error of depth.
 
-    At a measured pixel it is the measurement's own.
+    At a measured pixel it is that of the measurement. With fewer than `MIN_MEASUREMENTS` it is NaN.
 
     Parameters
     ----------
-    without : callable
-        From a boolean (n,) array, the depth completed without these measurements; called twice.
+    complete_without : callable
+        Given an (n,) bool array, the depth completed without these measurements. It is called twice.
     depth : (H, W) array
-        The depth completed from all of them, in metres.
+        The depth completed from all measurements, in metres.
     where : (n,) int
         Flat indices of the measured pixels, each once.
     measured : (n,) float
         Their depth in metres, > 0.
     sigma : (n,) float, optional
-        Standard deviation of each in log depth. Default: 0.
+        Standard deviation of each measurement in log depth. Default: 0.
     """
     shape = (depth.shape[0], depth.shape[1])
-    if where.size < FEWEST:
+    if where.size < MIN_MEASUREMENTS:
         return np.full(shape, np.nan, np.float32)
     own = np.zeros(where.size) if sigma is None else sigma
-    with one_caller():
-        spacing, near = _spacing(where, shape), distance_to(where, shape)
-    small, large = _folds(where, shape[1], spacing)
+    with numba_lock():
+        spacing = _spacing(where, shape)
+    distance = distance_to(where, shape)
+    blocks, quadrants = _experiments(where, shape[1], spacing)
     errors, distances, reliefs = [], [], []
-    for out in (small, large):
-        predicted = without(out)
-        with one_caller():
-            left, far = _logs(predicted), distance_to(where[~out], shape)
-            reliefs.append(_relief(left, where[out]))
-        errors.append(_errors(predicted.flat[where[out]], measured[out], own[out]))
-        distances.append(far.flat[where[out]])
+    for left_out in (blocks, quadrants):
+        predicted = complete_without(left_out)
+        log_predicted, distance_without = _log_with_border(predicted), distance_to(where[~left_out], shape)
+        with numba_lock():
+            reliefs.append(_relief(log_predicted, where[left_out]))
+        errors.append(_errors(predicted.flat[where[left_out]], measured[left_out], own[left_out]))
+        distances.append(distance_without.flat[where[left_out]])
 
     mean = float(errors[0].mean())
-    around = _Surrounding(where[small], errors[0], shape, spacing, mean)
-    apart = ~large[small]
-    elsewhere = _Surrounding(where[small][apart], errors[0][apart], shape, spacing, mean)
-    means = around.at_its_points(), elsewhere.at(where[large])
+    around = _LocalMean(where[blocks], errors[0], shape, spacing, mean)
+    outside = ~quadrants[blocks]
+    outside_quadrants = _LocalMean(where[blocks][outside], errors[0][outside], shape, spacing, mean)
+    means = around.leave_one_out(), outside_quadrants.at(where[quadrants])
     features = _features(np.concatenate(distances), np.concatenate(means), np.concatenate(reliefs), spacing)
-    sizes = np.log(np.concatenate(errors))
-    coefficients = _regression(features, sizes)
-    coefficients[0] += np.quantile(sizes - features @ coefficients, COVERED) - math.log(1.96)
+    log_errors = np.log(np.concatenate(errors))
+    coefficients = _regression(features, log_errors)
+    coefficients[0] += np.quantile(log_errors - features @ coefficients, TARGET_COVERAGE) - math.log(1.96)
 
     result = np.empty(shape, np.float32)
-    with one_caller():  # what was left out last are the quarters
-        _deviations(_logs(depth), left, near, far, around.logs, spacing, coefficients, result)
+    log_depth = _log_with_border(depth)
+    with numba_lock():  # log_predicted and distance_without are now those without the quadrants
+        _deviations(
+            log_depth, log_predicted, distance, distance_without, around.log_nodes, spacing, coefficients, result
+        )
     result.flat[where] = own
     return result
 
 
 def _errors(predicted: FloatArray, measured: FloatArray, own: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Errors in log depth, without what the measurement itself is wrong by, which is not the prediction's fault."""
+    """Magnitudes of the errors in log depth, with the variance of the measurement itself subtracted."""
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.log(measured.astype(np.float64) / predicted)
     error = np.sqrt(np.maximum(error**2 - own**2, (0.1 * error) ** 2))
-    return np.where(np.isfinite(error), np.minimum(error, LARGEST), LARGEST) + _SMALLEST
+    return np.where(np.isfinite(error), np.minimum(error, MAX_SIGMA), MAX_SIGMA) + _MIN_ERROR
 
 
 def _spacing(where: NDArray[np.intp], shape: tuple[int, int]) -> float:
-    """Distance to the fourth nearest measurement, the median: on a square grid, its mesh."""
+    """Median distance to the fourth nearest measurement in pixels; on a square grid the mesh width."""
     fourth = nearest_others(where, shape, 4)[:, -1]
     rows, columns = np.divmod(where, shape[1])
     return float(np.median(np.hypot(rows - rows[fourth], columns - columns[fourth])))
 
 
-def _folds(where: NDArray[np.intp], width: int, spacing: float) -> tuple[BoolArray, BoolArray]:
-    """The measurements in every other small block, and those in two opposite quarters."""
+def _experiments(where: NDArray[np.intp], width: int, spacing: float) -> tuple[BoolArray, BoolArray]:
+    """Which measurements are left out: those in every other small block, and those in two opposite quadrants."""
     rows, columns = np.divmod(where, width)
     side = BLOCK * spacing
     small = ((rows // side).astype(np.intp) + (columns // side).astype(np.intp)) % 2 == 0
-    if small.all() or not small.any():  # they lie in one block
+    if small.all() or not small.any():  # all lie in one block
         small = np.arange(where.size) % 2 == 0
     large = (rows > np.median(rows)) == (columns > np.median(columns))
-    if large.all() or not large.any():  # in one row or column
+    if large.all() or not large.any():  # all lie in one row or column
         large = np.arange(where.size) < where.size // 2
     return small, large
 
@@ -143,12 +154,12 @@ def _folds(where: NDArray[np.intp], width: int, spacing: float) -> tuple[BoolArr
 def _features(
     distance: NDArray[np.float32], mean: NDArray[np.float64], relief: NDArray[np.float32], spacing: float
 ) -> NDArray[np.float64]:
-    # A measured pixel, at distance zero, is not asked for.
-    away = np.log(np.maximum(distance, 1.0) / spacing)
-    return np.stack((np.ones_like(mean), away, np.log(mean), np.log(relief + _FLAT)), axis=-1)
+    # Distance zero occurs at measured pixels only, whose sigma is known.
+    log_distance = np.log(np.maximum(distance, 1.0) / spacing)
+    return np.stack((np.ones_like(mean), log_distance, np.log(mean), np.log(relief + _MIN_RELIEF)), axis=-1)
 
 
-def _logs(depth: FloatArray) -> NDArray[np.float32]:
+def _log_with_border(depth: FloatArray) -> NDArray[np.float32]:
     """Log depth, with a border of NaN."""
     logs = np.full((depth.shape[0] + 2, depth.shape[1] + 2), np.nan, np.float32)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -164,29 +175,29 @@ def _relief(logs: NDArray[np.float32], where: NDArray[np.intp]) -> NDArray[np.fl
 
 
 def _regression(features: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Coefficients by least squares, drawn to what is expected; the error never falls with a feature."""
-    trust = np.array(_TRUST)
+    """Coefficients by penalised least squares; all but the constant are at least 0."""
+    penalty = np.array(_PENALTY)
     fixed: dict[int, float] = {}
-    coefficients = np.zeros(trust.size)
+    coefficients = np.zeros(penalty.size)
     while True:
-        free = [i for i in range(trust.size) if i not in fixed]
+        free = [i for i in range(penalty.size) if i not in fixed]
         rest = values - sum((features[:, i] * value for i, value in fixed.items()), np.zeros_like(values))
         x = features[:, free]
-        normal = x.T @ x + np.diag(trust[free])
-        coefficients[free] = np.linalg.solve(normal, x.T @ rest + trust[free] * np.array(_EXPECTED)[free])
-        negative = [i for i in range(1, trust.size) if i in free and coefficients[i] < 0]
+        normal = x.T @ x + np.diag(penalty[free])
+        coefficients[free] = np.linalg.solve(normal, x.T @ rest + penalty[free] * np.array(_EXPECTED)[free])
+        negative = [i for i in range(1, penalty.size) if i in free and coefficients[i] < 0]
         if not negative:
             return coefficients
         for i in negative:
             fixed[i] = coefficients[i] = 0.0
 
 
-class _Surrounding:
-    """Mean of values at points, weighted by a Gaussian of their distance; far from all of them, `mean`.
+class _LocalMean:
+    """Gaussian-weighted mean of values at points; far from all points it tends to `mean`.
 
-    The sums are formed at nodes a spacing apart: a point is shared out between the four around it, and a pixel asks
-    the four around it. Either widens the Gaussian, by a sixth of a squared spacing on the average; it is made as much
-    narrower.
+    The sums are formed at nodes that are one spacing apart: values are distributed to the four nodes around a point,
+    and interpolated bilinearly from the four nodes around a pixel. Each of these steps widens the Gaussian by a sixth
+    of a squared spacing on average, which is subtracted from its variance.
     """
 
     def __init__(
@@ -208,19 +219,19 @@ class _Surrounding:
             sums[:] = down @ sums @ across
 
     @property
-    def logs(self) -> NDArray[np.float32]:
+    def log_nodes(self) -> NDArray[np.float32]:
         """Logarithms of the means at the nodes."""
         return np.log(self._means(self._total, self._count)).astype(np.float32)
 
     def at(self, where: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The means at some pixels."""
+        """The means at these pixels."""
         return self._means(*self._sums(where))
 
-    def at_its_points(self) -> NDArray[np.float64]:
-        """At each of the points, without it."""
+    def leave_one_out(self) -> NDArray[np.float64]:
+        """The mean at each of the points, without the point itself."""
         total, count = self._sums(self._where)
         row, column = (1.0 - 2.0 * (1.0 - _gaussian(1.0)) * f * (1.0 - f) for _, f in self._places(self._where))
-        own = row * column  # with f of it at one node and 1 - f at the next, to either of which it speaks from both
+        own = row * column  # weight of a point in its own mean, from fractions f and 1 - f at two nodes
         return self._means(np.maximum(total - own * self._values, 0.0), np.maximum(count - own, 0.0))
 
     def _means(self, total: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -231,7 +242,7 @@ class _Surrounding:
         return [(shares * sums[corners]).sum(axis=0) for sums in (self._total, self._count)]
 
     def _places(self, where: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
-        """The last node above, and to the left of, each pixel, and how far beyond it the pixel is, in spacings."""
+        """For rows, then columns: the last node before each pixel, and the pixel's distance from it in spacings."""
         for place in np.divmod(where, self._width):
             node = (place / self._spacing).astype(np.intp)
             yield node, place / self._spacing - node
@@ -239,7 +250,7 @@ class _Surrounding:
     def _corners(
         self, where: NDArray[np.intp]
     ) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], NDArray[np.float64]]:
-        """Rows and columns of the four nodes around each pixel, and the share of each, (4, n)."""
+        """Rows and columns of the four nodes around each pixel, and their bilinear weights, (4, n)."""
         (row, f), (column, g) = self._places(where)
         corners = np.stack((row, row, row + 1, row + 1)), np.stack((column, column + 1, column, column + 1))
         return corners, np.stack(((1 - f) * (1 - g), (1 - f) * g, f * (1 - g), f * g))
@@ -251,17 +262,17 @@ def _gaussian(spacings: NDArray[np.intp] | float) -> NDArray[np.float64]:
 
 
 def distance_to(where: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.float32]:
-    """Distance in pixels to the nearest of the points: Felzenszwalb and Huttenlocher's two passes."""
-    distance = np.full(shape, np.inf, np.float32)
-    distance.flat[where] = 0.0
-    _down(distance)
-    _across(distance)
-    return distance
+    """Euclidean distance of each pixel to the nearest of the points, (H, W), in pixels."""
+    from scipy.ndimage import distance_transform_edt
+
+    elsewhere = np.ones(shape, np.bool_)
+    elsewhere.flat[where] = False
+    return distance_transform_edt(elsewhere).astype(np.float32)  # type: ignore[no-any-return]
 
 
 @compiled(fastmath=STENCIL)
 def _relief_row(above, here, below, relief):  # type: ignore[no-untyped-def]
-    """Of three rows of log depth, each longer than `relief` by a pixel at both ends."""
+    """Relief of a row of pixels from three rows of log depth, which have one more pixel at each end."""
     none, one = np.float32(0.0), np.float32(1.0)
     for j in range(relief.size):
         total, square, count = none, none, none
@@ -277,7 +288,7 @@ def _relief_row(above, here, below, relief):  # type: ignore[no-untyped-def]
             below[j + 1],
             below[j + 2],
         ):
-            off = log_depth - middle  # NaN, and left out, if either is invalid
+            off = log_depth - middle  # NaN if one of the pixels is invalid
             valid = off == off
             total += off if valid else none
             square += off * off if valid else none
@@ -296,8 +307,10 @@ def _reliefs(logs, where, relief):  # type: ignore[no-untyped-def]
 
 
 @compiled(parallel=True, fastmath=STENCIL)
-def _deviations(logs, left, near, far, nodes, spacing, coefficients, deviation):  # type: ignore[no-untyped-def]
-    """Sigma of every pixel; `nodes` are the log means of the surroundings."""
+def _deviations(  # type: ignore[no-untyped-def]
+    logs, logs_without, distance, distance_without, nodes, spacing, coefficients, deviation
+):
+    """Sigma of every pixel; `nodes` are the logarithms of the local mean errors."""
     height, width = deviation.shape
     constant, by_distance, by_mean, by_relief = coefficients
     constant -= by_distance * math.log(spacing)
@@ -310,57 +323,25 @@ def _deviations(logs, left, near, far, nodes, spacing, coefficients, deviation):
             m = int(j / spacing)
             power[j] = row[m] + (j / spacing - m) * (row[m + 1] - row[m])
         _relief_row(logs[i], logs[i + 1], logs[i + 2], relief)
-        _sigma_row(power, relief, logs[i + 1], left[i + 1], near[i], far[i], by_distance, by_relief, deviation[i])
+        _sigma_row(
+            power,
+            relief,
+            logs[i + 1],
+            logs_without[i + 1],
+            distance[i],
+            distance_without[i],
+            by_distance,
+            by_relief,
+            deviation[i],
+        )
 
 
 @compiled(fastmath=STENCIL)
-def _sigma_row(power, relief, logs, left, near, far, by_distance, by_relief, deviation):  # type: ignore[no-untyped-def]
+def _sigma_row(  # type: ignore[no-untyped-def]
+    power, relief, logs, logs_without, distance, distance_without, by_distance, by_relief, deviation
+):
     for j in range(power.size):
-        x = power[j] + by_distance * log(max(near[j], 1.0)) + by_relief * log(relief[j] + _FLAT)
-        shift = np.float64(left[j + 1] - logs[j + 1]) * near[j] / far[j]
+        x = power[j] + by_distance * log(max(distance[j], 1.0)) + by_relief * log(relief[j] + _MIN_RELIEF)
+        shift = np.float64(logs_without[j + 1] - logs[j + 1]) * distance[j] / distance_without[j]
         square = exp(2.0 * x) + shift * shift
-        deviation[j] = LARGEST if square > LARGEST * LARGEST else math.sqrt(square)  # NaN stays
-
-
-@compiled(parallel=True)
-def _down(distance):  # type: ignore[no-untyped-def]
-    """To the nearest zero of the same column, in strips of columns; infinite if there is none."""
-    height, width = distance.shape
-    one = np.float32(1.0)
-    for strip in prange((width + _STRIP - 1) // _STRIP):
-        columns = distance[:, strip * _STRIP : (strip + 1) * _STRIP]
-        for i in range(1, height):
-            for j in range(columns.shape[1]):
-                columns[i, j] = min(columns[i, j], columns[i - 1, j] + one)
-        for i in range(height - 2, -1, -1):
-            for j in range(columns.shape[1]):
-                columns[i, j] = min(columns[i, j], columns[i + 1, j] + one)
-
-
-@compiled(parallel=True)
-def _across(distance):  # type: ignore[no-untyped-def]
-    """From distances d within columns to those in the plane: the lower envelope of each row's d_q^2 + (p - q)^2."""
-    height, width = distance.shape
-    for i in prange(height):
-        row = distance[i]
-        apex, level, start = np.empty(width, np.int32), np.empty(width), np.empty(width)
-        count = 0
-        for q in range(width):
-            if row[q] == np.inf:
-                continue
-            here, cross = np.float64(row[q]) ** 2 + np.float64(q) ** 2, -np.inf
-            while count > 0:
-                cross = (here - level[count - 1]) / (2.0 * (q - apex[count - 1]))
-                if cross > start[count - 1]:
-                    break
-                count, cross = count - 1, -np.inf
-            apex[count], level[count], start[count] = q, here, cross
-            count += 1
-        first = 0
-        for k in range(count):
-            last = min(width, max(first, math.ceil(start[k + 1]))) if k < count - 1 else width
-            middle = np.float32(apex[k])
-            rest = np.float32(level[k] - np.float64(apex[k]) ** 2)
-            for p in range(first, last):
-                row[p] = math.sqrt(rest + (np.float32(p) - middle) * (np.float32(p) - middle))
-            first = last
+        deviation[j] = MAX_SIGMA if square > MAX_SIGMA * MAX_SIGMA else math.sqrt(square)  # NaN stays NaN

@@ -4,21 +4,31 @@
                                                    <id>_depth.npy       (768, 1024, 1) float, metres
                                                    <id>_depth_mask.npy  (768, 1024), 1 where valid
 
-The paper scores the 325 images in ``indoors``, without a cap on depth.
+The paper uses the 325 images in ``indoors``, without a limit of depth.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from leadline.datasets import tree
+from leadline.base.errors import require_choice
+from leadline.datasets.loading import (
+    clean_reference,
+    list_stems,
+    require_images,
+    require_positive_or_none,
+    require_shape,
+)
 from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import Camera
 from leadline.io.depth.files import read_image, read_values
 
 DEVKIT_INTRINSICS = (886.81, 927.06, 511.5, 383.5)
-"""fx, fy, cx, cy of the 1024x768 images. The devkit's centre, 512 and 384, counts from the picture's corner."""
+"""fx, fy, cx, cy of the 1024x768 images. The devkit's centre, 512 and 384, is measured from the image's corner."""
+
+Part = Literal["indoors", "outdoor"]
 
 _DEPTH, _MASK = "_depth", "_depth_mask"
 
@@ -33,23 +43,23 @@ class Diode:
         The folder with ``val``, or ``val`` itself.
     part : {"indoors", "outdoor"}
     intrinsics : (fx, fy, cx, cy), optional
-        In pixels, centres at integers. The default is what the devkit states. Walls and floors of some images
-        meet closer to a right angle with fx = fy = 1321.4: give that if normals matter to you. None: no camera,
-        and so no normals.
+        In pixels whose centres are at integers. The default is that of the devkit. With fx = fy = 1321.4, walls and
+        floors of some images meet closer to a right angle, which matters for normals. None: no camera, and so no
+        normals.
     max_depth : float, optional
-        Metres beyond which the reference is left out.
+        Metres beyond which the reference is not used.
     """
 
     root: Path
-    part: str
+    part: Part
     intrinsics: tuple[float, float, float, float] | None = DEVKIT_INTRINSICS
     max_depth: float | None = None
 
     def __post_init__(self) -> None:
-        tree.require_choice("part", self.part, ("indoors", "outdoor"))
-        tree.require_positive(max_depth=self.max_depth)
+        require_choice("part", self.part, Part)
+        require_positive_or_none(max_depth=self.max_depth)
         if self.intrinsics is not None:
-            Camera(1, 1, *self.intrinsics)  # refuses what is no camera now rather than at the first image
+            Camera(1, 1, *self.intrinsics)  # raises now, rather than at the first image, if they are wrong
 
     @property
     def name(self) -> str:
@@ -63,41 +73,21 @@ class Diode:
     def names(self) -> list[str]:
         names = set()
         for scan in sorted(self.folder.glob("scene_*/scan_*")):
-            # An image without depth and depth without an image both count: `load` then says which file is missing.
-            stems = tree.listed(scan, (".png",)) | tree.listed(scan, (".npy",), _DEPTH)
+            # An image without depth and depth without an image are both listed: `load` reports the missing file.
+            stems = list_stems(scan, (".png",)) | list_stems(scan, (".npy",), _DEPTH)
             names |= {f"{scan.parent.name}/{scan.name}/{stem}" for stem in stems}
-        return tree.found(names, self.root, f"[val/]{self.part}/scene_*/scan_*/*.png")
+        return require_images(names, self.root, f"[val/]{self.part}/scene_*/scan_*/*.png")
 
     def files(self, name: str) -> list[Path]:
         stem = self.folder / name
         return [stem.with_name(stem.name + ending) for ending in (".png", f"{_DEPTH}.npy", f"{_MASK}.npy")]
 
     def load(self, name: str) -> Scene:
-        picture, depth_file, mask_file = self.files(name)
-        image = read_image(picture)
+        image_file, depth_file, mask_file = self.files(name)
+        image = read_image(image_file)
         depth, mask = read_values(depth_file), read_values(mask_file)
-        tree.require_shape(depth, image.shape, depth_file, picture)
-        tree.require_shape(mask, image.shape, mask_file, picture)
+        require_shape(depth, image.shape, depth_file, image_file)
+        require_shape(mask, image.shape, mask_file, image_file)
         height, width = image.shape[:2]
         camera = None if self.intrinsics is None else Camera(width, height, *self.intrinsics)
-        return Scene(name, image, tree.reference(depth, self.max_depth, mask > 0), camera)
-
-
-def indoor(
-    root: Path,
-    *,
-    intrinsics: tuple[float, float, float, float] | None = DEVKIT_INTRINSICS,
-    max_depth: float | None = None,
-) -> Diode:
-    """The indoor images; options as for `Diode`."""
-    return Diode(root, "indoors", intrinsics, max_depth)
-
-
-def outdoor(
-    root: Path,
-    *,
-    intrinsics: tuple[float, float, float, float] | None = DEVKIT_INTRINSICS,
-    max_depth: float | None = None,
-) -> Diode:
-    """The outdoor images; options as for `Diode`."""
-    return Diode(root, "outdoor", intrinsics, max_depth)
+        return Scene(name, image, clean_reference(depth, self.max_depth, mask > 0), camera)

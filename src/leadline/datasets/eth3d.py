@@ -1,7 +1,7 @@
-"""ETH3D, high-resolution multi-view, training scenes: camera pictures of 6048x4032 with laser depth.
+"""ETH3D, high-resolution multi-view, training scenes: camera images of 6048x4032 with laser depth.
 
     <scene>/images/dslr_images/DSC_xxxx.JPG
-    <scene>/ground_truth_depth/dslr_images/DSC_xxxx.JPG         raw float32, row by row, inf = none: no JPEG
+    <scene>/ground_truth_depth/dslr_images/DSC_xxxx.JPG         raw float32, row by row, inf = no depth; not a JPEG
     <scene>/dslr_calibration_jpg/{cameras,images}.txt           COLMAP, THIN_PRISM_FISHEYE
 
 or, as some tools repack it,
@@ -9,11 +9,11 @@ or, as some tools repack it,
     rgb/<scene>/images/... and rgb/<scene>/dslr_calibration_jpg/...
     depth/<scene>_dslr_depth/<scene>/ground_truth_depth/...
 
-Depth belongs to the *distorted* picture, so the camera is that lens, as the ray of every pixel. The paper's 454 images
-are read at a quarter of their size, 1512x1008. There the picture is averaged and depth picked. At full size most
-pixels have no depth, as the picture is finer than the scan: taking every fourth pixel would throw most points away, so
-each small pixel takes the measured one nearest to its middle (``nearest-valid``). The paper does not say what it
-did, but its valid fraction of about two thirds is more than the full size has in most pictures.
+Depth belongs to the *distorted* image, so the camera includes the lens distortion, as one ray per pixel. The paper's
+454 images are read at a quarter of their size, 1512x1008, with averaged colours and selected depth. At full size most
+pixels have no depth, since the image is finer than the scan. Selecting every fourth pixel would lose most points, so
+each small pixel takes the valid depth nearest to its centre (``nearest-valid``). The paper does not describe this step,
+but its valid fraction of about two thirds is larger than that of most images at full size.
 """
 
 from __future__ import annotations
@@ -25,12 +25,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError
-from leadline.datasets import tree
-from leadline.datasets.resampling import DEPTH_RULES, DepthRule, shrink_depth, shrink_image
+from leadline.base.errors import FileError, require_choice
+from leadline.datasets.downsampling import DepthRule, downsample_depth, downsample_image
+from leadline.datasets.loading import (
+    clean_reference,
+    list_stems,
+    require_images,
+    require_positive_or_none,
+    require_size,
+)
 from leadline.datasets.scene import Scene
-from leadline.geometry.cameras import Camera, RayCamera
-from leadline.geometry.lenses import ColmapCamera
+from leadline.geometry.cameras import CameraModel
 from leadline.io.colmap import ColmapModel, read_model
 from leadline.io.depth.files import read_image
 from leadline.io.reading import reading
@@ -42,20 +47,20 @@ _CALIBRATION = "dslr_calibration_jpg"
 
 @dataclass(frozen=True)
 class Eth3d:
-    """The pictures of all scenes that are there.
+    """The images of all scenes in a folder.
 
     Parameters
     ----------
     root : Path
         The folder with the scenes, or with ``rgb`` and ``depth``.
     size : (width, height), optional
-        To which pictures and depth are shrunk. None for the full size.
+        Size to which image and depth are downsampled. None for the full size.
     max_depth : float, optional
-        Metres beyond which the reference is left out.
+        Metres beyond which the reference is not used.
     depth_rule : {"nearest-valid", "nearest"}
-        See `resampling.shrink_depth`.
+        See `downsample_depth`.
     with_camera : bool
-        Read the calibration, which takes pycolmap. Without a camera there are no normals.
+        Read the calibration. Without a camera there are no normals.
     """
 
     root: Path
@@ -65,9 +70,9 @@ class Eth3d:
     with_camera: bool = True
 
     def __post_init__(self) -> None:
-        tree.require_positive(max_depth=self.max_depth)
-        tree.require_choice("depth_rule", self.depth_rule, DEPTH_RULES)
-        object.__setattr__(self, "size", tree.require_size(self.size))
+        require_positive_or_none(max_depth=self.max_depth)
+        require_choice("depth_rule", self.depth_rule, DepthRule)
+        object.__setattr__(self, "size", require_size(self.size))
 
     @property
     def name(self) -> str:
@@ -78,9 +83,9 @@ class Eth3d:
         names = set()
         for scene in sorted(path.name for path in folder.iterdir() if path.is_dir()):
             pictures, depth = self._folders(scene)
-            stems = tree.listed(pictures / _IMAGES, (".jpg",)) | tree.listed(depth / _DEPTH, (".jpg",))
+            stems = list_stems(pictures / _IMAGES, (".jpg",)) | list_stems(depth / _DEPTH, (".jpg",))
             names |= {f"{scene}/{stem}" for stem in stems}
-        return tree.found(names, self.root, f"[rgb/]<scene>/{_IMAGES.as_posix()}/*.JPG")
+        return require_images(names, self.root, f"[rgb/]<scene>/{_IMAGES.as_posix()}/*.JPG")
 
     def files(self, name: str) -> list[Path]:
         scene, _, stem = name.partition("/")
@@ -90,51 +95,48 @@ class Eth3d:
         return paths + calibration if self.with_camera else paths
 
     def load(self, name: str) -> Scene:
-        picture, depth_file = self.files(name)[:2]
-        image = read_image(picture)
+        image_file, depth_file = self.files(name)[:2]
+        image = read_image(image_file)
         depth = _read_raw(depth_file, image.shape[1], image.shape[0])
-        camera = self._camera(name, picture, (image.shape[1], image.shape[0])) if self.with_camera else None
+        camera = self._camera(name, image_file, (image.shape[1], image.shape[0])) if self.with_camera else None
         if self.size is not None:
             shape = (self.size[1], self.size[0])
-            image, depth = shrink_image(image, shape), shrink_depth(depth, shape, self.depth_rule)
-        return Scene(name, image, tree.reference(depth, self.max_depth), camera)
+            image, depth = downsample_image(image, shape), downsample_depth(depth, shape, self.depth_rule)
+        return Scene(name, image, clean_reference(depth, self.max_depth), camera)
 
     @property
     def _repacked(self) -> bool:
         return (self.root / "rgb").is_dir()
 
     def _folders(self, scene: str) -> tuple[Path, Path]:
-        """Where a scene's pictures with their calibration lie, and where its depth."""
+        """The folder of a scene's images and calibration, and that of its depth."""
         if self._repacked:
             return self.root / "rgb" / scene, self.root / "depth" / f"{scene}_dslr_depth" / scene
         return self.root / scene, self.root / scene
 
-    def _camera(self, name: str, picture: Path, size: tuple[int, int]) -> Camera | RayCamera:
+    def _camera(self, name: str, image_file: Path, size: tuple[int, int]) -> CameraModel:
         folder = self._folders(name.partition("/")[0])[0] / _CALIBRATION
         states = [file.stat().st_mtime_ns for file in self.files(name)[2:] if file.is_file()]
         model = _model(folder, tuple(states))
-        posed = model.images.get(f"dslr_images/{picture.name}") or model.images.get(picture.name)
+        posed = model.images.get(f"dslr_images/{image_file.name}") or model.images.get(image_file.name)
         if posed is None:
-            raise FileError(f"{folder / 'images.txt'}: does not list dslr_images/{picture.name}. Is it of this scene?")
+            raise FileError(
+                f"{folder / 'images.txt'}: does not list dslr_images/{image_file.name}. Is it another scene's?"
+            )
         camera = model.camera_of(posed)
         if (camera.width, camera.height) != size:
             raise FileError(
-                f"{folder / 'cameras.txt'}: is for {camera.width}x{camera.height}, but {picture.name} is "
+                f"{folder / 'cameras.txt'}: is for {camera.width}x{camera.height}, but {image_file.name} is "
                 f"{size[0]}x{size[1]}."
             )
-        return _rays(camera, self.size)
+        camera = camera if self.size is None else camera.scaled(*self.size)
+        return camera.pinhole() or camera.rays()
 
 
 @lru_cache(maxsize=32)
 def _model(folder: Path, states: tuple[int, ...]) -> ColmapModel:
-    """The calibration of one scene; `states` only tells one version of its files from another."""
+    """The calibration of one scene; `states` is part of the cache's key only."""
     return read_model(folder)
-
-
-@lru_cache(maxsize=2)
-def _rays(camera: ColmapCamera, size: tuple[int, int] | None) -> Camera | RayCamera:
-    """One lens serves a scene's pictures in a row, and its million rays take longer than reading a picture."""
-    return camera.at_size(size)
 
 
 def _read_raw(file: Path, width: int, height: int) -> NDArray[np.float32]:
@@ -143,6 +145,6 @@ def _read_raw(file: Path, width: int, height: int) -> NDArray[np.float32]:
         if given != expected:
             raise FileError(
                 f"{file}: has {given} bytes, but {width}x{height} pixels of float32 take {expected}. It must be the "
-                "raw depth of the picture of the same name, neither a JPEG nor truncated."
+                "raw depth of the image of the same name, neither a JPEG nor truncated."
             )
         return np.fromfile(file, dtype="<f4").reshape(height, width)

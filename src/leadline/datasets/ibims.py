@@ -1,10 +1,11 @@
-"""iBims-1: 100 indoor images with precise laser depth at 640x480, in either of its two forms.
+"""iBims-1: 100 indoor images with precise laser depth at 640x480, in either of its two formats.
 
     [ibims1_core_raw/]{rgb,depth,mask_invalid,mask_transp}/<name>.png, calib/<name>.txt (fx, fy, cx, cy)
     [ibims1_core_mat/]<name>.mat -> data.{rgb, depth, calib, mask_invalid, mask_transp}
 
-Raw depth is 16-bit in 50/65535 m, that of the mat files is metres. A pixel is valid where both masks are 1 (no
-glass, no mirror, nothing that the scanner missed) and depth is not 0. The paper caps depth at 10 m.
+Depth in PNG files is 16-bit in units of 50/65535 m, that in mat files is in metres. A pixel is valid where both masks
+are 1 (neither transparent, nor reflecting, nor missed by the scanner) and depth is not 0. The paper uses depth up to
+10 m.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, MissingExtra
-from leadline.datasets import tree
+from leadline.base.errors import FileError, MissingExtra, require_choice
+from leadline.datasets.loading import (
+    clean_reference,
+    list_stems,
+    pinhole_camera,
+    read_numbers,
+    require_images,
+    require_positive_or_none,
+    require_shape,
+)
 from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import Camera
 from leadline.io.depth.files import read_depth, read_image, read_values
-from leadline.io.reading import reading
+from leadline.io.reading import read_text, reading
 
-Form = Literal["auto", "raw", "mat"]
+Format = Literal["auto", "raw", "mat"]
 
 _LIST = "imagelist.txt"
 _FIELDS = ("rgb", "depth", "calib", "mask_invalid", "mask_transp")
@@ -33,7 +42,7 @@ _FIELDS = ("rgb", "depth", "calib", "mask_invalid", "mask_transp")
 
 @dataclass(frozen=True)
 class _Ibims(ABC):
-    folder: Path  # of the form itself
+    folder: Path  # that holds the images in the chosen format
     root: Path
     max_depth: float | None
 
@@ -42,45 +51,45 @@ class _Ibims(ABC):
     def names(self) -> list[str]:
         for place in (self.root, self.folder):
             if (place / _LIST).is_file():
-                lines = tree.read_text(place / _LIST, "a list of image names").split()
-                return tree.found({line.removesuffix(".mat") for line in lines}, place / _LIST, "one name a line")
-        return tree.found(self._stems(), self.folder, "the images that imagelist.txt names")
+                lines = read_text(place / _LIST, "a list of image names").split()
+                return require_images({line.removesuffix(".mat") for line in lines}, place / _LIST, "one name per line")
+        return require_images(self._stems(), self.folder, "the images that imagelist.txt names")
 
     @abstractmethod
     def _stems(self) -> set[str]:
-        """Names of the images that are there, for a tree without a list."""
+        """The names of the images in the folder, used where there is no list."""
 
 
 class IbimsRaw(_Ibims):
     """iBims-1 as PNG and text files."""
 
     def _stems(self) -> set[str]:
-        return tree.listed(self.folder / "rgb", (".png",)) | tree.listed(self.folder / "depth", (".png",))
+        return list_stems(self.folder / "rgb", (".png",)) | list_stems(self.folder / "depth", (".png",))
 
     def files(self, name: str) -> list[Path]:
         kinds = ("rgb", "depth", "mask_invalid", "mask_transp")
         return [*(self.folder / kind / f"{name}.png" for kind in kinds), self.folder / "calib" / f"{name}.txt"]
 
     def load(self, name: str) -> Scene:
-        picture, depth_file, *masks, calib = self.files(name)
-        image = read_image(picture)
+        image_file, depth_file, *masks, calib = self.files(name)
+        image = read_image(image_file)
         depth = read_depth(depth_file, "ibims").values
-        tree.require_shape(depth, image.shape, depth_file, picture)
+        require_shape(depth, image.shape, depth_file, image_file)
         valid = np.ones(depth.shape, dtype=bool)
         for file in masks:
             mask = read_values(file)
-            tree.require_shape(mask, image.shape, file, picture)
+            require_shape(mask, image.shape, file, image_file)
             valid &= mask > 0
-        numbers = tree.read_numbers(calib, (4, 9), "fx, fy, cx, cy")
-        camera = tree.pinhole(numbers, image.shape[1], image.shape[0], calib)
-        return Scene(name, image, tree.reference(depth, self.max_depth, valid), camera)
+        numbers = read_numbers(calib, (4, 9), "fx, fy, cx, cy")
+        camera = pinhole_camera(numbers, image.shape[1], image.shape[0], calib)
+        return Scene(name, image, clean_reference(depth, self.max_depth, valid), camera)
 
 
 class IbimsMat(_Ibims):
-    """iBims-1 as one MATLAB file an image."""
+    """iBims-1 as one MATLAB file per image."""
 
     def _stems(self) -> set[str]:
-        return tree.listed(self.folder, (".mat",))
+        return list_stems(self.folder, (".mat",))
 
     def files(self, name: str) -> list[Path]:
         return [self.folder / f"{name}.mat"]
@@ -99,58 +108,56 @@ class IbimsMat(_Ibims):
                 )
         valid = (data["mask_invalid"] > 0) & (data["mask_transp"] > 0)
         camera = self._camera(data["calib"], image.shape, file)
-        return Scene(name, image, tree.reference(depth.astype(np.float64), self.max_depth, valid), camera)
+        return Scene(name, image, clean_reference(depth.astype(np.float64), self.max_depth, valid), camera)
 
     @staticmethod
     def _camera(calib: NDArray[Any], shape: tuple[int, ...], file: Path) -> Camera:
         if calib.size not in (4, 9) or calib.dtype.kind not in "iuf":
             raise FileError(f"{file}: data.calib must hold 4 or 9 numbers, got {calib.dtype} {calib.shape} instead.")
-        # MATLAB multiplies by row vectors from the left, so its matrix is stored transposed.
-        return tree.pinhole(calib.T.astype(np.float64).ravel().tolist(), shape[1], shape[0], file)
+        # MATLAB multiplies row vectors from the left, so the matrix is stored transposed.
+        return pinhole_camera(calib.T.astype(np.float64).ravel().tolist(), shape[1], shape[0], file)
 
 
-def ibims(root: Path, *, form: Form = "auto", max_depth: float | None = 10.0) -> IbimsRaw | IbimsMat:
+def ibims(root: Path, *, format: Format = "auto", max_depth: float | None = 10.0) -> IbimsRaw | IbimsMat:
     """iBims-1 in the folder `root`, which holds ``ibims1_core_raw`` or ``ibims1_core_mat``, or is one of them.
 
     Parameters
     ----------
     root : Path
-    form : {"auto", "raw", "mat"}
-        ``auto`` takes the raw form where both are there.
+    format : {"auto", "raw", "mat"}
+        ``raw`` are PNG and text files. ``auto`` prefers them where both formats exist.
     max_depth : float, optional
-        Metres beyond which the reference is left out. The paper's 10 m by default; None for no cap.
+        Metres beyond which the reference is not used; None for no limit.
 
     Raises
     ------
     FileError
-        Neither form is there.
+        There are no images in that format.
     """
-    tree.require_choice("form", form, ("auto", "raw", "mat"))
-    tree.require_positive(max_depth=max_depth)
+    require_choice("format", format, Format)
+    require_positive_or_none(max_depth=max_depth)
     raw = next((place for place in (root / "ibims1_core_raw", root) if (place / "rgb").is_dir()), None)
-    if raw is not None and form != "mat":
+    if raw is not None and format != "mat":
         return IbimsRaw(raw, root, max_depth)
-    # Unpacked into a folder of its own name, the archive gives that name twice.
+    # The archive unpacked into a folder of its own name gives that name twice.
     places = (root / "ibims1_core_mat", root / "ibims1_core_mat" / "ibims1_core_mat", root)
     mat = next((place for place in places if any(place.glob("*.mat"))), None)
-    if mat is not None and form != "raw":
+    if mat is not None and format != "raw":
         return IbimsMat(mat, root, max_depth)
-    wanted = {"raw": "rgb/*.png", "mat": "*.mat", "auto": "rgb/*.png or *.mat"}[form]
+    wanted = {"raw": "rgb/*.png", "mat": "*.mat", "auto": "rgb/*.png or *.mat"}[format]
     raise FileError(f"{root}: holds no iBims-1 images. Expected {wanted} in ibims1_core_raw, ibims1_core_mat or here.")
 
 
 def read_struct(file: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of the variable ``data`` in a MATLAB file of version 5 to 7 (scipy) or 7.3 (h5py)."""
+    """The arrays of the variable ``data`` in a MATLAB file of version 5 to 7.3."""
     with reading(file, "a MATLAB file"):
         with file.open("rb") as stream:
             head = stream.read(520)
         if head[512:516] == b"\x89HDF" or head[:4] == b"\x89HDF":
             return _read_hdf5(file)
-        try:
-            matlab = importlib.import_module("scipy.io")
-        except ImportError as error:
-            raise MissingExtra("scipy", "bench", "Reading iBims-1 as .mat files") from error
-        variables = matlab.loadmat(str(file), variable_names=["data"])
+        from scipy.io import loadmat
+
+        variables = loadmat(str(file), variable_names=["data"])
         if "data" not in variables or variables["data"].dtype.names is None or variables["data"].size != 1:
             raise FileError(f"{file}: has no variable `data` that is one struct. Is it a file of ibims1_core_mat?")
         record = variables["data"].reshape(-1)[0]

@@ -7,15 +7,14 @@
 
 `root` may also be ``TNT_GOF`` or ``TrainingSet`` itself, and a scene's scan may lie beside its ``images``.
 
-The depth of a frame is that of the nearest scan point in each pixel, less the pixels where points of a farther surface
-show between those of a nearer one (`projection.see_through`). The paper states neither the radius nor the threshold of
-that removal, nor whether it was made at half size; the defaults here are ours. It reads the frames at half their size,
-about 960x540: 410 of Barn, 383 of Caterpillar, 263 of Ignatius, 371 of Meetingroom, 251 of Truck.
+The depth of a frame is that of the nearest scan point in each pixel, without the pixels where points of a farther
+surface are visible between those of a nearer one (`projection.see_through`). The paper states neither the radius nor
+the threshold of that removal, nor whether it was made at half size; the defaults here are ours. It reads the frames at
+half their size, about 960x540: 410 of Barn, 383 of Caterpillar, 263 of Ignatius, 371 of Meetingroom, 251 of Truck.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,11 +26,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import FileError, InputError
-from leadline.datasets import tree
-from leadline.datasets.resampling import shrink_image
+from leadline.base.errors import FileError, InputError, param
+from leadline.base.registry import suggestion
+from leadline.datasets.downsampling import downsample_image
+from leadline.datasets.loading import (
+    IMAGE_SUFFIXES,
+    clean_reference,
+    list_stems,
+    read_numbers,
+    require_images,
+    require_positive_or_none,
+)
 from leadline.datasets.scene import Scene
-from leadline.geometry.cameras import RayCamera
 from leadline.geometry.lenses import ColmapCamera
 from leadline.geometry.projection import see_through, z_buffer
 from leadline.io.atomic import atomic_write
@@ -43,35 +49,35 @@ SCENES = ("Barn", "Caterpillar", "Ignatius", "Meetingroom", "Truck")
 EXCLUDED = {
     "Church": "has no calibration in the bundle that the other scenes are projected with.",
     "Courthouse": (
-        "has scan rays through foliage that give near leaves the depth of what is behind them: more than 10 % far "
-        "pixels in a fifth of its frames (see `leadline datasets audit`)."
+        "has scan points behind foliage in pixels that show leaves: more than 10 % far pixels in a fifth of its frames "
+        "(see `far_pixel_audit`)."
     ),
 }
 
 _TRAINING = ("TNT_GOF/TrainingSet", "TrainingSet", ".")
-# Alignments are written with some 8 digits; what is off by more than this is no rotation with a scale.
+# Alignments are written with some 8 digits; a larger deviation means that the matrix is not a similarity.
 _SIMILARITY_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
 class TanksAndTemples:
-    """The frames of the scenes that are there.
+    """The frames of the training scenes in a folder.
 
     Parameters
     ----------
     root : Path
     scenes : sequence of str, optional
-        By default those of `SCENES` of which `root` has the images. Scenes of `EXCLUDED` are read only if named.
+        Default: those of `SCENES` whose images exist in `root`. Scenes of `EXCLUDED` are read only if named.
     scale : float
-        Size of pictures and depth relative to the calibration's, at most 1.
+        Size of images and depth relative to that of the calibration, at most 1.
     see_through_radius : int
-        Pixels of the depth image; 0 keeps what shows through.
+        Radius in pixels of the depth image within which `see_through` compares; 0 disables the removal.
     see_through_ratio : float
-        A pixel is behind another one if it is farther by more than this factor.
+        A pixel is behind another if it is farther by more than this factor.
     max_depth : float, optional
-        Metres beyond which the reference is left out.
+        Metres beyond which the reference is not used.
     cache : path, optional
-        Folder in which projected depth is kept from one run to the next, 2 MB a frame.
+        Folder in which projected depth is stored for later runs, 2 MB per frame.
     """
 
     root: Path
@@ -83,14 +89,16 @@ class TanksAndTemples:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        tree.require_positive(max_depth=self.max_depth, scale=self.scale, see_through_ratio=self.see_through_ratio)
+        require_positive_or_none(max_depth=self.max_depth, scale=self.scale, see_through_ratio=self.see_through_ratio)
         if self.scale > 1 or self.see_through_ratio <= 1:
             raise InputError(
-                "`scale` must be at most 1 and `see_through_ratio` above 1, "
+                f"{param('scale')} must be at most 1 and {param('see_through_ratio')} above 1, "
                 f"got {self.scale!r} and {self.see_through_ratio!r} instead."
             )
         if not isinstance(self.see_through_radius, int) or self.see_through_radius < 0:
-            raise InputError(f"`see_through_radius` must be a whole number of pixels, got {self.see_through_radius!r}.")
+            raise InputError(
+                f"{param('see_through_radius')} must be an integer of pixels, got {self.see_through_radius!r} instead."
+            )
         if self.scenes is not None:
             named = (self.scenes,) if isinstance(self.scenes, str) else tuple(self.scenes)
             for scene in named:
@@ -103,18 +111,18 @@ class TanksAndTemples:
         return "tanks"
 
     def subset(self, name: str) -> str:
-        """The scene of an image: the paper's tables have a row for each."""
+        """The scene of an image; the paper's tables have a row for each."""
         return name.partition("/")[0]
 
     def names(self) -> list[str]:
         names: list[str] = []
         for scene in SCENES if self.scenes is None else self.scenes:
-            stems = tree.listed(self._calibration(scene) / "images", tree.PICTURES)
+            stems = list_stems(self._calibration(scene) / "images", IMAGE_SUFFIXES)
             if not stems and self.scenes is not None:
                 raise FileError(f"{self._calibration(scene) / 'images'}: holds no frames of the scene {scene}.")
             names += (f"{scene}/{stem}" for stem in sorted(stems))
         if not names:
-            tree.found(names, self.root, f"{_TRAINING[0]}/<Scene>/images/*.jpg with {', '.join(SCENES)}")
+            require_images(names, self.root, f"{_TRAINING[0]}/<Scene>/images/*.jpg with {', '.join(SCENES)}")
         return names
 
     def files(self, name: str) -> list[Path]:
@@ -122,39 +130,39 @@ class TanksAndTemples:
         _require_known(scene)
         folder = self._calibration(scene)
         candidates = [folder / "images" / f"{stem}{suffix}" for suffix in (".jpg", ".png", ".jpeg", ".JPG", ".PNG")]
-        picture = next((path for path in candidates if path.is_file()), candidates[0])
+        image_file = next((path for path in candidates if path.is_file()), candidates[0])
         suffix = ".txt" if (folder / "sparse/0/images.txt").is_file() else ".bin"
         suffix = ".bin" if (folder / "sparse/0/images.bin").is_file() else suffix
         laser = folder if (folder / f"{scene}.ply").is_file() else self.root / scene
         return [
-            picture,
+            image_file,
             laser / f"{scene}.ply",
             laser / f"{scene}_trans.txt",
             *(folder / "sparse" / "0" / f"{part}{suffix}" for part in ("cameras", "images")),
         ]
 
     def load(self, name: str) -> Scene:
-        picture = self.files(name)[0]
-        image = read_image(picture)
+        image_file = self.files(name)[0]
+        image = read_image(image_file)
         posed, camera = self._posed(name)
         width, height = size = self._size(camera, self.scale)
-        # A bundle may hold smaller pictures than it was calibrated with, but not another crop.
+        # A bundle may hold smaller images than it was calibrated with, but no other crop.
         across, down = image.shape[1] / camera.width, image.shape[0] / camera.height
         if abs(across - down) * max(image.shape[:2]) > 1:
             raise FileError(
-                f"{picture}: is {image.shape[1]}x{image.shape[0]}, which is no resized {camera.width}x{camera.height}, "
-                "the size of its calibration."
+                f"{image_file}: is {image.shape[1]}x{image.shape[0]}, which does not have the aspect ratio "
+                f"of its calibration, {camera.width}x{camera.height}."
             )
         depth = self._reference(name, posed, camera, size)
         return Scene(
             name,
-            shrink_image(image, (height, width)),
-            tree.reference(depth, self.max_depth),
-            _rays(camera, size) if _distorted(camera) else camera.at_size(size),
+            downsample_image(image, (height, width)),
+            clean_reference(depth, self.max_depth),
+            camera.scaled(*size).pinhole() or camera.scaled(*size).rays(),
         )
 
     def fine_depth(self, name: str) -> NDArray[np.float32]:
-        """Nearest depth at the calibration's full size, nothing removed: what the audit pools."""
+        """The nearest depth at the calibration's full size, without any removal, as the audit needs it."""
         posed, camera = self._posed(name)
         return self._project(name, posed, camera, self._size(camera, 1.0))
 
@@ -176,7 +184,7 @@ class TanksAndTemples:
             (image for image in model.images.values() if Path(image.name).stem == stem), None
         )
         if posed is None:
-            raise FileError(f"{files[4]}: has no pose of {files[0].name}; the reconstruction left it out.")
+            raise FileError(f"{files[4]}: has no pose of {files[0].name}, which is not part of the reconstruction.")
         return posed, model.camera_of(posed)
 
     def _project(
@@ -187,14 +195,16 @@ class TanksAndTemples:
         if not cloud.is_file():
             raise FileError(f"{cloud}: no such file; expected the laser scan of {self.subset(name)}.")
         points = _cloud(cloud, _state(cloud))
-        # scan = s A x + b and camera = R x + t give s camera = R A' (scan - b) + s t: metres, as the scan has them.
+        # scan = s A x + b and camera = R x + t give s camera = R A' (scan - b) + s t, in the metres of the scan.
         turned = posed.rotation @ rotation.T
-        return z_buffer(points, turned, scale * posed.translation - turned @ translation, camera, _rays(camera, size))
+        transform = np.eye(4)
+        transform[:3, :3], transform[:3, 3] = turned, scale * posed.translation - turned @ translation
+        return z_buffer(points, transform, camera.scaled(*size))
 
     def _reference(
         self, name: str, posed: ColmapImage, camera: ColmapCamera, size: tuple[int, int]
     ) -> NDArray[np.float32]:
-        kept = None
+        cached = None
         if self.cache is not None:
             cloud, alignment = self.files(name)[1:3]
             parts = (
@@ -205,18 +215,18 @@ class TanksAndTemples:
                 size,
             )
             key = hashlib.sha256(repr((parts, self.see_through_radius, self.see_through_ratio)).encode()).hexdigest()
-            kept = self.cache / f"{name.replace('/', '_')}_{key[:16]}.npy"
-            with suppress(OSError, ValueError):  # not there, or damaged: it is made again
-                depth: NDArray[np.float32] = np.load(kept)
+            cached = self.cache / f"{name.replace('/', '_')}_{key[:16]}.npy"
+            with suppress(OSError, ValueError):  # missing or damaged: it is projected again
+                depth: NDArray[np.float32] = np.load(cached)
                 if depth.shape == (size[1], size[0]) and depth.dtype == np.float32:
                     return depth
         depth = self._project(name, posed, camera, size)
         if self.see_through_radius:
             depth[see_through(depth, self.see_through_radius, self.see_through_ratio)] = np.nan
-        if kept is not None:
-            with suppress(OSError):  # if it cannot be made, the next line says so
-                kept.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(kept, lambda temporary: _save(temporary, depth))
+        if cached is not None:
+            with suppress(OSError):  # if the folder cannot be made, the next line reports it
+                cached.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(cached, lambda temporary: _save(temporary, depth))
         return depth
 
 
@@ -228,8 +238,8 @@ def read_alignment(file: Path) -> tuple[float, NDArray[np.float64], NDArray[np.f
     FileError
         If the file does not hold the sixteen numbers of such a matrix.
     """
-    matrix = np.array(tree.read_numbers(file, (16,), "a 4x4 alignment")).reshape(4, 4)
-    with np.errstate(all="ignore"):  # what overflows is refused below
+    matrix = np.array(read_numbers(file, (16,), "a 4x4 alignment")).reshape(4, 4)
+    with np.errstate(all="ignore"):  # the check below rejects what overflows
         determinant = float(np.linalg.det(matrix[:3, :3]))
         scale = np.cbrt(determinant) if determinant > 0 else np.nan
         rotation = matrix[:3, :3] / scale
@@ -244,13 +254,7 @@ def read_alignment(file: Path) -> tuple[float, NDArray[np.float64], NDArray[np.f
 def _require_known(scene: str) -> None:
     known = (*SCENES, *EXCLUDED)
     if scene not in known:
-        close = difflib.get_close_matches(scene, known, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"`scenes`: there is no scene {scene!r}; {hint}There are: {', '.join(known)}.")
-
-
-def _distorted(camera: ColmapCamera) -> bool:
-    return camera.model not in ("SIMPLE_PINHOLE", "PINHOLE")
+        raise InputError(f"{param('scenes')}: there is no scene {scene!r}; {suggestion(scene, known)}")
 
 
 def _save(path: Path, depth: NDArray[np.float32]) -> None:
@@ -259,7 +263,7 @@ def _save(path: Path, depth: NDArray[np.float32]) -> None:
 
 
 def _state(file: Path) -> tuple[str, int, int]:
-    """Changes whenever the file does."""
+    """What identifies the content of a file: path, size and time of change."""
     if not file.is_file():
         return str(file), 0, 0
     found = file.stat()
@@ -271,14 +275,7 @@ def _model(folder: Path, state: tuple[tuple[str, int, int], ...]) -> ColmapModel
     return read_model(folder)
 
 
-@lru_cache(maxsize=2)
-def _rays(camera: ColmapCamera, size: tuple[int, int]) -> RayCamera:
-    rays = camera.rays(size)
-    rays.rays.flags.writeable = False  # handed out with every frame
-    return rays
-
-
-@lru_cache(maxsize=1)  # half a gigabyte each; frames come scene by scene
+@lru_cache(maxsize=1)  # half a gigabyte each; frames are listed scene by scene
 def _cloud(file: Path, state: tuple[str, int, int]) -> FloatArray:
     points = read_ply(file)[0]
     if not len(points):

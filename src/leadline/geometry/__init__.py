@@ -1,1 +1,1 @@
-"""Cameras, poses, point clouds, projection and motion."""
+"""Cameras, poses, point clouds, projection and motion: arithmetic on arrays, no files."""

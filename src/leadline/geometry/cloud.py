@@ -1,32 +1,38 @@
-"""A point cloud."""
+"""Point clouds, and their construction from depth maps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from leadline.base.arrays import BoolArray, FloatArray
-from leadline.base.errors import InputError
+from leadline.base.arrays import BoolArray, FloatArray, as_map
+from leadline.base.errors import InputError, param
+from leadline.geometry.cameras import CameraModel
 
-_COLUMNS = ("intensity", "time", "confidence")
+_ATTRIBUTES = ("intensity", "time", "confidence")
 
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
-    """Points, and what is known of each.
+    """Points with optional attributes.
 
     Parameters
     ----------
     points : (N, 3) float32 or float64 array
         x, y, z in metres, in the sensor's or the world's frame.
-    intensity, time, confidence : (N,) arrays, optional
-        Strength of the return; seconds; larger is more trustworthy.
+    intensity : (N,) array, optional
+        Strength of the return.
+    time : (N,) array, optional
+        Seconds.
+    confidence : (N,) array, optional
+        Larger is more reliable.
 
     Raises
     ------
     InputError
-        If the shapes do not fit.
+        The shapes do not fit.
     """
 
     points: FloatArray
@@ -37,20 +43,87 @@ class Cloud:
     def __post_init__(self) -> None:
         points = np.asarray(self.points)
         if points.ndim != 2 or points.shape[1] != 3 or points.dtype.kind not in "iuf":
-            raise InputError(f"`points` must be an (N, 3) array of numbers, got {points.dtype} {points.shape} instead.")
-        wide = points.dtype != np.float32
-        object.__setattr__(self, "points", np.ascontiguousarray(points, np.float64 if wide else np.float32))
-        for name in _COLUMNS:
-            column = getattr(self, name)
-            if column is not None and np.shape(column) != (len(points),):
+            raise InputError(
+                f"{param('points')} must be an (N, 3) array of numbers, got {points.dtype} {points.shape} instead."
+            )
+        dtype = np.float32 if points.dtype == np.float32 else np.float64
+        object.__setattr__(self, "points", np.ascontiguousarray(points, dtype))
+        for name in _ATTRIBUTES:
+            values = getattr(self, name)
+            if values is not None and np.shape(values) != (len(points),):
                 raise InputError(
-                    f"`{name}` must have one number for each of {len(points)} points, got {np.shape(column)}."
+                    f"{param(name)} must have one number for each of {len(points)} points, got {np.shape(values)}."
                 )
 
     def __len__(self) -> int:
         return len(self.points)
 
-    def select(self, kept: BoolArray) -> Cloud:
-        """The points where `kept`, (N,) bool, is true."""
-        columns = {name: getattr(self, name) for name in _COLUMNS}
-        return Cloud(self.points[kept], **{name: None if c is None else c[kept] for name, c in columns.items()})
+    def select(self, mask: BoolArray) -> Cloud:
+        """The points where `mask`, (N,) bool, is true."""
+        attributes = {name: getattr(self, name) for name in _ATTRIBUTES}
+        selected = {name: None if values is None else values[mask] for name, values in attributes.items()}
+        return Cloud(self.points[mask], **selected)
+
+
+def cloud_from_depth(
+    depth: FloatArray, camera: CameraModel, *, ranges: bool = False, confidence: ArrayLike | None = None
+) -> Cloud:
+    """The measured pixels of a depth map as points in its own camera's frame.
+
+    Parameters
+    ----------
+    depth : (H, W) array
+        Metres; values that are not finite and positive are not measured.
+    camera : CameraModel
+        The sensor's camera, of the size of the map.
+    ranges : bool
+        The values are distances along each pixel's ray, not along the optical axis.
+    confidence : (H, W) array, optional
+        Becomes the confidence of the points.
+
+    Raises
+    ------
+    InputError
+        The sizes differ.
+    """
+    depth = as_map(depth, "depth")
+    if depth.shape != (camera.height, camera.width):
+        raise InputError(
+            f"{param('depth')} must have its camera's size {camera.width}x{camera.height}, got "
+            f"{depth.shape[1]}x{depth.shape[0]}."
+        )
+    if ranges:
+        depth = range_to_depth(depth, camera)
+    with np.errstate(invalid="ignore"):
+        measured = np.isfinite(depth) & (depth > 0)
+    levels = None
+    if confidence is not None:
+        levels = np.asarray(confidence)
+        if levels.shape != depth.shape:
+            raise InputError(
+                f"{param('confidence')} must have the depth's shape {depth.shape}, got {levels.shape} instead."
+            )
+        levels = levels[measured].astype(np.float32)
+    return Cloud(camera.points(depth)[measured], confidence=levels)
+
+
+def range_to_depth(ranges: FloatArray, camera: CameraModel) -> FloatArray:
+    """Depth along the optical axis, (H, W) in the unit of `ranges`, from distances along each pixel's ray.
+
+    Time-of-flight sensors and simulators often give the distance from the camera's centre. It is divided by the length
+    of the ray at z = 1.
+
+    Examples
+    --------
+    >>> from leadline.geometry.cameras import RayCamera
+    >>> range_to_depth(np.array([[5.0]]), RayCamera(np.array([[[0.75, 0.0]]])))
+    array([[4.]])
+    """
+    ranges = as_map(ranges, "ranges")
+    if ranges.shape != (camera.height, camera.width):
+        raise InputError(
+            f"{param('ranges')} must have the camera's size {camera.width}x{camera.height}, got {ranges.shape[1]}x"
+            f"{ranges.shape[0]} instead."
+        )
+    lengths = np.linalg.norm(camera.points(np.ones(ranges.shape)), axis=-1)
+    return np.asarray(ranges / lengths, ranges.dtype)

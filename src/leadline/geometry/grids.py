@@ -1,6 +1,6 @@
-"""Maps of another size brought onto an image's grid: priors by interpolation, measurements by moving them.
+"""Depth maps on pixel grids: resizing, scattering, rotating, and masking by confidence.
 
-Both maps cover the same field of view, so positions follow the half-pixel rule: with pixel centres at
+Two maps of different size that cover the same field of view are related by the half-pixel rule: with pixel centres at
 integers, the centre of pixel u of n lies at (u + 1/2) N / n - 1/2 on a grid of N pixels.
 """
 
@@ -9,52 +9,55 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-FloatArray = NDArray[np.floating[Any]]
+from leadline.base.arrays import BoolArray, FloatArray, as_map
+from leadline.base.errors import InputError, param
 
 
-def resize_bilinear(values: FloatArray, shape: tuple[int, int], usable: NDArray[np.bool_] | None = None) -> FloatArray:
-    """`values` interpolated bilinearly onto `shape`; NaN wherever an unusable value would take part.
+def resize_bilinear(values: FloatArray, shape: tuple[int, int], usable: BoolArray | None = None) -> FloatArray:
+    """`values` interpolated bilinearly to `shape`; NaN wherever an unusable value contributes.
 
-    Positions beyond the outermost centres take the outermost value. Shrinking is not smoothed first.
+    Positions beyond the outermost centres take the outermost value. There is no smoothing before shrinking. It is
+    written here because SciPy's interpolation multiplies a NaN neighbour by its weight 0, which loses pixels that fall
+    on a centre.
 
     Parameters
     ----------
     values : (h, w) float array
-        In the unit that is to be interpolated, e.g. disparity for a prior of that kind.
+        In the quantity to be interpolated, e.g. disparity for a prior of that kind.
     shape : (H, W)
         Size of the result.
     usable : (h, w) bool array, optional
-        False where a value means nothing. By default the finite ones are usable.
+        False where a value must not be used. Default: the finite values are usable.
 
     Examples
     --------
     >>> resize_bilinear(np.array([[0.0, 4.0]]), (1, 4))
     array([[0., 1., 3., 4.]])
     """
-    kept = np.where(np.isfinite(values) if usable is None else usable, values, np.nan)
+    result = np.where(np.isfinite(values) if usable is None else usable, values, np.nan)
     for axis in (0, 1):
-        low, high, share = _neighbours(values.shape[axis], shape[axis])
-        share = np.expand_dims(share, 1 - axis)
-        near, far = np.take(kept, low, axis), np.take(kept, high, axis)
-        kept = near + (far - near) * share
-    return kept.astype(values.dtype, copy=False)
+        low, high, weight = _interpolation_weights(values.shape[axis], shape[axis])
+        weight = np.expand_dims(weight, 1 - axis)
+        near, far = np.take(result, low, axis), np.take(result, high, axis)
+        result = near + (far - near) * weight
+    return result.astype(values.dtype, copy=False)
 
 
 def scatter_nearest(sparse: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, int]:
     """`sparse` with each measurement moved to the nearest pixel of a grid of `shape`, and how many were lost.
 
-    Nothing is interpolated: a mean of two depths lies on neither surface. A position halfway between two
-    pixels goes to the one on the right or below. Where several measurements meet in a pixel the nearest
-    depth stays, since it hides the others.
+    Measurements are not interpolated, because a mean of two depths lies on neither surface. A position halfway between
+    two pixels goes to the one on the right or below. Where several measurements fall into one pixel, the nearest depth
+    is kept, since it occludes the others.
 
     Parameters
     ----------
     sparse : (h, w) float array
-        Metres; what is not finite and positive was not measured.
+        Metres; values that are not finite and positive are not measured.
     shape : (H, W)
-        Size of the result, NaN where nothing falls.
+        Size of the result, which is NaN where nothing is measured.
 
     Examples
     --------
@@ -63,25 +66,88 @@ def scatter_nearest(sparse: FloatArray, shape: tuple[int, int]) -> tuple[FloatAr
     """
     with np.errstate(invalid="ignore"):
         rows, columns = np.nonzero(np.isfinite(sparse) & (sparse > 0))
-    depths = sparse[rows, columns]
-    # Whole numbers, so that a position that falls on a border falls there at any size.
+    # Integer arithmetic, so that halfway positions are decided alike at every size.
     target = tuple(
-        (2 * index + 1) * wanted // (2 * given)
-        for index, wanted, given in zip((rows, columns), shape, sparse.shape, strict=True)
+        (2 * index + 1) * size // (2 * given)
+        for index, size, given in zip((rows, columns), shape, sparse.shape, strict=True)
     )
-    moved = np.full(shape, np.inf, dtype=sparse.dtype)
-    np.minimum.at(moved, target, depths)
-    occupied = np.isfinite(moved)
-    return np.where(occupied, moved, sparse.dtype.type(np.nan)), len(depths) - int(occupied.sum())
+    return _keep_nearest(shape, target, sparse[rows, columns])
 
 
-def turn(values: NDArray[Any], quarter_turns: int) -> NDArray[Any]:
-    """`values` (H, W, ...) turned counter-clockwise by so many quarter turns, in memory order."""
+def place_zones(
+    depths: ArrayLike, boxes: ArrayLike, shape: tuple[int, int], *, valid: ArrayLike | None = None
+) -> NDArray[np.float32]:
+    """Mean depths of a zone sensor at the centres of its zones, (H, W) float32 metres, NaN elsewhere.
+
+    A zone measures one distance for a whole rectangle of the image, e.g. each of the 8 x 8 of a VL53L5CX. Its mean
+    depth is most likely right at the centre; filling the rectangle with it would claim a frontal wall.
+
+    Parameters
+    ----------
+    depths : (N,) array
+        Metres; values that are not finite and positive are not measured.
+    boxes : (N, 4) array
+        First row, first column, row and column after the last one, as ZJU-L5 has its zones.
+    shape : (H, W)
+        Size of the image. Zones whose centre lies outside are left out.
+    valid : (N,) array, optional
+        Zones with 0 or false are left out.
+
+    Examples
+    --------
+    >>> place_zones([2.0], [[0, 0, 3, 2]], (3, 2))
+    array([[nan, nan], [nan,  2.], [nan, nan]], dtype=float32)
+    """
+    depth, box = np.asarray(depths, np.float32), np.asarray(boxes, np.float64)
+    if depth.ndim != 1 or box.shape != (len(depth), 4):
+        raise InputError(f"{param('boxes')} must be (N, 4) for N depths, got {box.shape} for {depth.shape} instead.")
+    used = np.ones(len(depth), bool) if valid is None else np.asarray(valid).astype(bool)
+    if used.shape != depth.shape:
+        raise InputError(
+            f"{param('valid')} must have one entry for each of {len(depth)} depths, got {used.shape} instead."
+        )
+    # Pixels first to last - 1 have their middle at (first + last - 1) / 2; halves go right and down.
+    rows, columns = (np.floor((box[:, k] + box[:, k + 2]) / 2) for k in (0, 1))
+    with np.errstate(invalid="ignore"):
+        used = used & np.isfinite(depth) & (depth > 0) & (box[:, 2] > box[:, 0]) & (box[:, 3] > box[:, 1])
+        used &= (rows >= 0) & (rows < shape[0]) & (columns >= 0) & (columns < shape[1])
+    target = rows[used].astype(np.intp), columns[used].astype(np.intp)
+    return _keep_nearest(shape, target, depth[used])[0].astype(np.float32, copy=False)
+
+
+def mask_low_confidence(depth: FloatArray, confidence: ArrayLike, minimum: float) -> FloatArray:
+    """`depth` with NaN where `confidence`, of the same size, is below `minimum`.
+
+    ARKit's maps have the levels 0, 1 and 2; a minimum of 2 removes most errors at edges and on shiny surfaces.
+
+    Examples
+    --------
+    >>> mask_low_confidence(np.array([[1.0, 2.0, 3.0]]), np.array([[0, 1, 2]]), 1)
+    array([[nan,  2.,  3.]])
+    """
+    depth, levels = as_map(depth, "depth"), np.asarray(confidence)
+    if levels.shape != depth.shape:
+        raise InputError(
+            f"{param('confidence')} must have the depth's shape {depth.shape}, got {levels.shape} instead."
+        )
+    return np.where(levels >= minimum, depth, depth.dtype.type(np.nan))
+
+
+def rotate90(values: NDArray[Any], quarter_turns: int) -> NDArray[Any]:
+    """`values`, (H, W, ...), rotated counter-clockwise by quarter turns, as a contiguous array."""
     return np.ascontiguousarray(np.rot90(values, quarter_turns))
 
 
-def _neighbours(given: int, wanted: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
-    position = np.clip((np.arange(wanted) + 0.5) * given / wanted - 0.5, 0, given - 1)
+def _keep_nearest(shape: tuple[int, int], target: tuple[Any, ...], depths: FloatArray) -> tuple[FloatArray, int]:
+    """A map with each depth at its target pixel, the nearest where several meet, and how many were lost by that."""
+    nearest = np.full(shape, np.inf, dtype=depths.dtype)
+    np.minimum.at(nearest, target, depths)
+    occupied = np.isfinite(nearest)
+    return np.where(occupied, nearest, depths.dtype.type(np.nan)), len(depths) - int(occupied.sum())
+
+
+def _interpolation_weights(given: int, size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    position = np.clip((np.arange(size) + 0.5) * given / size - 0.5, 0, given - 1)
     low = np.floor(position)
-    # ceil, not low + 1: on a centre the neighbour has no share and, being NaN perhaps, must not take part.
+    # ceil, not low + 1: on a centre the next pixel has weight 0 and must not contribute, because it may be NaN.
     return low.astype(np.intp), np.ceil(position).astype(np.intp), position - low

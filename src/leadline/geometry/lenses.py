@@ -1,22 +1,25 @@
-"""Calibrated cameras: lens models, the ray of every pixel, and camera files.
+"""Cameras with COLMAP's lens models.
 
-COLMAP puts the centre of the first pixel at (0.5, 0.5), this package at (0, 0): the half pixel is added and taken
-away here and nowhere else. Lens models are pycolmap's; a pinhole needs no package.
+COLMAP puts the centre of the first pixel at (0.5, 0.5), this package at (0, 0). The half pixel is added and subtracted
+in this module, in `leadline.geometry.projection` and where files are read. Lenses with distortion are computed by
+pycolmap; a pinhole needs no package.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from leadline.base.arrays import FloatArray, as_map
-from leadline.base.errors import InputError, MissingExtra
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError, MissingExtra, param
 from leadline.geometry.cameras import Camera, RayCamera
 
-# Names and numbers of parameters in the order of COLMAP's model ids, as far as its files have long had them.
+# Names and numbers of parameters, in the order of COLMAP's model ids.
 MODELS = {
     "SIMPLE_PINHOLE": 3,
     "PINHOLE": 4,
@@ -31,7 +34,7 @@ MODELS = {
     "THIN_PRISM_FISHEYE": 12,
     "RAD_TAN_THIN_PRISM_FISHEYE": 16,
 }
-# Models with one focal length, and those that say the same with two.
+# Models with one focal length, and the equivalent model with two.
 ONE_FOCAL = {
     "SIMPLE_PINHOLE": "PINHOLE",
     "SIMPLE_RADIAL": "OPENCV",
@@ -40,8 +43,9 @@ ONE_FOCAL = {
     "RADIAL_FISHEYE": "OPENCV_FISHEYE",
 }
 
-# Undistortion is iterative and may end elsewhere, e.g. beyond 90 degrees or past the fold of a polynomial: a ray
-# that does not come back to its own pixel within this distance is none. True solutions return within 1e-7 pixels.
+# Undistortion is iterative and may converge to a wrong solution, e.g. beyond 90 degrees or past the fold of a
+# polynomial. A ray counts only if it projects back to its own pixel within this distance; true solutions return within
+# 1e-7 pixels.
 ROUND_TRIP_PX = 1e-3
 
 MAX_SIDE = 1 << 16
@@ -49,12 +53,22 @@ MAX_SIDE = 1 << 16
 
 @dataclass(frozen=True)
 class ColmapCamera:
-    """A calibrated camera as COLMAP's files have it: pixel centres at +0.5, `params` in COLMAP's order.
+    """A calibrated camera with one of COLMAP's lens models.
+
+    Parameters
+    ----------
+    model : str
+        COLMAP's name, e.g. ``"PINHOLE"``, ``"SIMPLE_RADIAL"``, ``"OPENCV"``, ``"OPENCV_FISHEYE"`` or
+        ``"THIN_PRISM_FISHEYE"``.
+    width, height : int
+        Size of the image in pixels.
+    params : tuple of float
+        In COLMAP's order and convention: the centre of the first pixel is (0.5, 0.5).
 
     Raises
     ------
     InputError
-        If the model is unknown, its parameters are not of the right number or not finite, or a size is not positive.
+        The model is unknown, the number of parameters is wrong, one is not finite, or a size is not positive.
     """
 
     model: str
@@ -63,143 +77,79 @@ class ColmapCamera:
     params: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        _check_camera(self.model, self.params, self.width, self.height)
+        model, params = self.model, tuple(self.params)
+        object.__setattr__(self, "params", params)
+        if model not in MODELS:
+            raise InputError(f"{param('model')} must be one of {', '.join(MODELS)}, got {model!r} instead.")
+        if len(params) != MODELS[model] or not all(map(math.isfinite, params)):
+            raise InputError(
+                f"{param('params')} of {model} must be {MODELS[model]} finite numbers, got {params!r} instead."
+            )
+        if not all(value > 0 for value in params[: 1 if model in ONE_FOCAL else 2]):
+            raise InputError(
+                f"{param('params')} of {model} must begin with a positive focal length, got {params!r} instead."
+            )
+        if not (0 < self.width <= MAX_SIDE and 0 < self.height <= MAX_SIDE):
+            raise InputError(
+                f"A camera must have between 1 and {MAX_SIDE} pixels a side, got {self.width} x {self.height}."
+            )
 
-    def rays(self, size: tuple[int, int] | None = None) -> RayCamera:
-        """`camera_rays` of this camera, for a picture of `size` = (width, height), by default its own."""
-        return camera_rays(self.model, self.params, self.width, self.height, size=size)
+    def points(self, depth: FloatArray) -> NDArray[np.float64]:
+        """Back-projected points of a depth map, (H, W, 3) in metres; NaN where the lens model has no ray."""
+        return (self.pinhole() or self.rays()).points(depth)
 
-    def plain(self) -> Camera | ColmapCamera:
-        """The pinhole where the lens has no distortion, itself where it has."""
+    def project(self, points: FloatArray) -> NDArray[np.float64]:
+        """Pixel coordinates of points in the camera's frame, (N, 2); NaN where z is not positive."""
+        pinhole = self.pinhole()
+        if pinhole is not None:
+            return pinhole.project(points)
+        points = np.ascontiguousarray(points, np.float64)
+        pixels: NDArray[np.float64] = self._pycolmap().img_from_cam(points) - 0.5
+        pixels[~(points[:, 2] > 0)] = np.nan
+        return pixels
+
+    def scaled(self, width: int, height: int) -> ColmapCamera:
+        """The camera of the same image resized to `width` x `height`."""
+        camera = self.with_two_focal_lengths()
+        x, y = width / self.width, height / self.height
+        fx, fy, cx, cy, *distortion = camera.params
+        return ColmapCamera(camera.model, width, height, (fx * x, fy * y, cx * x, cy * y, *distortion))
+
+    def pinhole(self) -> Camera | None:
+        """The same camera as a `Camera`; None if the lens has distortion."""
         if self.model not in ("SIMPLE_PINHOLE", "PINHOLE"):
-            return self
-        fx, fy, cx, cy = self.two_focals().params
+            return None
+        fx, fy, cx, cy = self.with_two_focal_lengths().params
         return Camera(self.width, self.height, fx, fy, cx - 0.5, cy - 0.5)
 
-    def at_size(self, size: tuple[int, int] | None = None) -> Camera | RayCamera:
-        """The pinhole where the lens has no distortion, its rays where it has."""
-        camera = self.plain()
-        if isinstance(camera, ColmapCamera):
-            return self.rays(size)
-        return camera if size is None else camera.scaled(*size)
-
-    def two_focals(self) -> ColmapCamera:
+    def with_two_focal_lengths(self) -> ColmapCamera:
         """The same camera as a model whose parameters begin with fx, fy, cx, cy."""
         if self.model not in ONE_FOCAL:
             return self
-        focal, cx, cy, *rest = self.params
+        focal, cx, cy, *distortion = self.params
         model = ONE_FOCAL[self.model]
-        zeros = (0.0,) * (MODELS[model] - 4 - len(rest))
-        return ColmapCamera(model, self.width, self.height, (focal, focal, cx, cy, *rest, *zeros))
+        zeros = (0.0,) * (MODELS[model] - 4 - len(distortion))
+        return ColmapCamera(model, self.width, self.height, (focal, focal, cx, cy, *distortion, *zeros))
 
-    def scaled(self, width: int, height: int) -> ColmapCamera:
-        """The camera of the same picture resized to `width` x `height`."""
-        camera = self.two_focals()
-        x, y = width / self.width, height / self.height
-        fx, fy, cx, cy, *rest = camera.params
-        return ColmapCamera(camera.model, width, height, (fx * x, fy * y, cx * x, cy * y, *rest))
+    def rays(self) -> RayCamera:
+        """The rays through the centres of all pixels, read-only.
 
-    def places(self, points: FloatArray, size: tuple[int, int]) -> FloatArray:
-        """Where points in the camera's frame, (N, 3) with z > 0, fall in a picture of `size`, (N, 2) as x and y.
+        NaN where the lens model has no ray for a pixel, or none in front of the camera. The rays of the last two
+        cameras are kept, because the images of one camera usually follow each other.
 
-        In COLMAP's coordinates, so the pixel of a place is its floor. Lens polynomials turn back far outside of the
-        picture: what lies there may seem to lie inside.
+        Raises
+        ------
+        MissingExtra
+            pycolmap is not installed.
         """
-        model = pycolmap().Camera(model=self.model, width=self.width, height=self.height, params=list(self.params))
-        found: FloatArray = model.img_from_cam(np.ascontiguousarray(points, np.float64))
-        return found * (size[0] / self.width, size[1] / self.height)
+        return _compute_rays(self)
 
-
-def camera_rays(
-    model_name: str,
-    params: tuple[float, ...] | list[float],
-    width: int,
-    height: int,
-    *,
-    size: tuple[int, int] | None = None,
-) -> RayCamera:
-    """The rays of a COLMAP camera through the centres of its pixels, or of those of a resized picture.
-
-    NaN where the lens model has no ray for a pixel, or none in front of the camera. A resized picture keeps its
-    border, so its pixel (0, 0) looks at (0.5 W/w, 0.5 H/h) in COLMAP's coordinates: no parameter is rescaled.
-
-    Parameters
-    ----------
-    model_name : str
-        COLMAP's name, e.g. ``"PINHOLE"``, ``"SIMPLE_RADIAL"``, ``"OPENCV"``, ``"OPENCV_FISHEYE"`` or
-        ``"THIN_PRISM_FISHEYE"``.
-    params : sequence of float
-        In COLMAP's order, in pixels of `width` x `height`.
-    width, height : int
-        Size for which the camera was calibrated.
-    size : (int, int), optional
-        Width and height of the picture if it was resized since.
-
-    Raises
-    ------
-    InputError
-        If the model is unknown, its parameters are not of the right number or not finite, or a size is not positive.
-    MissingExtra
-        If pycolmap is not installed.
-    """
-    _check_camera(model_name, params, width, height)
-    columns, rows = (width, height) if size is None else size
-    if not (0 < columns <= MAX_SIDE and 0 < rows <= MAX_SIDE):
-        raise InputError(f"`size` must be a width and a height between 1 and {MAX_SIDE}, got {size} instead.")
-    camera = pycolmap().Camera(model=model_name, width=width, height=height, params=list(params))
-    u = (np.arange(columns) + 0.5) * (width / columns)
-    v = (np.arange(rows) + 0.5) * (height / rows)
-    rays = np.empty((rows, columns, 2), dtype=np.float32)
-    block = max(1, (1 << 20) // columns)  # float64 temporaries of a 24-megapixel camera would take gigabytes
-    for start in range(0, rows, block):
-        pixels = np.stack(np.meshgrid(u, v[start : start + block]), axis=-1).reshape(-1, 2)
-        flat = camera.cam_from_img(pixels)
-        back = camera.img_from_cam(np.concatenate((flat, np.ones((len(flat), 1))), axis=1))
-        with np.errstate(invalid="ignore", over="ignore"):
-            home = np.abs(back - pixels).max(axis=1) <= ROUND_TRIP_PX  # false for NaN as well
-            home &= np.isfinite(flat.astype(np.float32)).all(axis=1)
-        flat[~home] = np.nan
-        rays[start : start + block] = flat.reshape(-1, columns, 2)
-    return RayCamera(rays)
-
-
-def turn_camera(camera: Camera, quarter_turns: int) -> Camera:
-    """The camera of the picture after `grids.turn`: its axes are turned with it, so that y points down the columns.
-
-    Examples
-    --------
-    >>> turn_camera(Camera(4, 3, 9.0, 8.0, 1.0, 2.0), 1)
-    Camera(width=3, height=4, fx=8.0, fy=9.0, cx=2.0, cy=2.0)
-    """
-    for _ in range(quarter_turns % 4):
-        # A quarter turn counter-clockwise sends column u, row v to column v, row (width - 1 - u).
-        camera = Camera(camera.height, camera.width, camera.fy, camera.fx, camera.cy, camera.width - 1 - camera.cx)
-    return camera
-
-
-def range_to_depth(ranges: FloatArray, camera: Camera | RayCamera) -> FloatArray:
-    """Depth along the optical axis, (H, W) in the unit of `ranges`, from distances along each pixel's ray.
-
-    Time-of-flight sensors and simulators often give distances from the camera's centre. z is shorter by the length of
-    the ray at z = 1.
-
-    Examples
-    --------
-    >>> range_to_depth(np.array([[5.0]]), RayCamera(np.array([[[0.75, 0.0]]])))
-    array([[4.]])
-    """
-    ranges = as_map(ranges, "ranges")
-    if ranges.shape != (camera.height, camera.width):
-        raise InputError(
-            f"`ranges` must have the camera's size {camera.width}x{camera.height}, got {ranges.shape[1]}x"
-            f"{ranges.shape[0]} instead."
-        )
-    lengths = np.linalg.norm(camera.points(np.ones(ranges.shape)), axis=-1)
-    return np.asarray(ranges / lengths, ranges.dtype)
+    def _pycolmap(self) -> Any:
+        return pycolmap().Camera(model=self.model, width=self.width, height=self.height, params=list(self.params))
 
 
 def pycolmap() -> Any:
-    """The package, or `MissingExtra`."""
+    """The module pycolmap, or `MissingExtra`."""
     try:
         import pycolmap as package
     except ImportError as error:
@@ -207,12 +157,20 @@ def pycolmap() -> Any:
     return package
 
 
-def _check_camera(model: str, params: tuple[float, ...] | list[float], width: int, height: int) -> None:
-    if model not in MODELS:
-        raise InputError(f"`model_name` must be one of {', '.join(MODELS)}, got {model!r} instead.")
-    if len(params) != MODELS[model] or not all(map(math.isfinite, params)):
-        raise InputError(f"`params` of {model} must be {MODELS[model]} finite numbers, got {params!r} instead.")
-    if not all(value > 0 for value in params[: 1 if model in ONE_FOCAL else 2]):
-        raise InputError(f"`params` of {model} must begin with a positive focal length, got {params!r} instead.")
-    if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE):
-        raise InputError(f"A camera must have between 1 and {MAX_SIDE} pixels a side, got {width} x {height}.")
+@lru_cache(maxsize=2)
+def _compute_rays(camera: ColmapCamera) -> RayCamera:
+    lens = camera._pycolmap()
+    u, v = np.arange(camera.width) + 0.5, np.arange(camera.height) + 0.5
+    rays = np.empty((camera.height, camera.width, 2), dtype=np.float32)
+    block = max(1, (1 << 20) // camera.width)  # float64 temporaries of a 24-megapixel camera would take gigabytes
+    for start in range(0, camera.height, block):
+        pixels = np.stack(np.meshgrid(u, v[start : start + block]), axis=-1).reshape(-1, 2)
+        directions = lens.cam_from_img(pixels)
+        back = lens.img_from_cam(np.concatenate((directions, np.ones((len(directions), 1))), axis=1))
+        with np.errstate(invalid="ignore", over="ignore"):
+            returns = np.abs(back - pixels).max(axis=1) <= ROUND_TRIP_PX  # false for NaN as well
+            returns &= np.isfinite(directions.astype(np.float32)).all(axis=1)
+        directions[~returns] = np.nan
+        rays[start : start + block] = directions.reshape(-1, camera.width, 2)
+    rays.flags.writeable = False  # the cache returns the same array again
+    return RayCamera(rays)

@@ -10,17 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from leadline.base.errors import FileError, InputError
-from leadline.geometry.cameras import Camera
+from leadline.base.errors import FileError, InputError, param
+from leadline.geometry.cameras import Camera, CameraModel
 from leadline.geometry.lenses import ONE_FOCAL, ColmapCamera
 from leadline.geometry.motion import Trajectory
-from leadline.geometry.poses import Transform, as_transform, inverse, rotation_of
+from leadline.geometry.poses import Transform, as_transform, invert_transform, rotation_from_quaternion
+from leadline.io.reading import naming_file, read_json, read_text, reading
 
-_NAMES = ("matrix", "lidar_to_camera", "cloud_to_camera", "T")
-_FORMS = (
-    "a 4x4 or 3x4 list of rows, {matrix: ...}, {rotation, translation} with a quaternion w, x, y, z or a 3x3, "
-    "{inverse: ...} or {chain: [first, ..., last]}"
+_CAMERA = "a camera, a JSON object with width, height, fx, fy, cx and cy, and for a lens also model and params"
+_MATRIX_NAMES = ("matrix", "lidar_to_camera", "cloud_to_camera", "T")
+_EXTRINSICS = (
+    "extrinsics, which are a 4x4 or 3x4 list of rows, {matrix: ...}, {rotation, translation} with a quaternion w, x, "
+    "y, z or a 3x3, {inverse: ...} or {chain: [first, ..., last]}"
 )
+_TRAJECTORY = "a trajectory, with the eight numbers time x y z qx qy qz qw on each line"
 
 
 def read_camera(path: str | os.PathLike[str]) -> Camera | ColmapCamera:
@@ -33,45 +36,44 @@ def read_camera(path: str | os.PathLike[str]) -> Camera | ColmapCamera:
     Raises
     ------
     FileError
-        The file cannot be read, or does not hold these numbers.
+        The file cannot be read, or lacks one of these numbers.
     InputError
-        The numbers are no camera.
+        The numbers are not a camera.
     """
     file = Path(path)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+    content = read_json(file, "a camera")
+    with reading(file, _CAMERA):
         width, height = (int(content[name]) for name in ("width", "height"))
         fx, fy, cx, cy = (float(content[name]) for name in ("fx", "fy", "cx", "cy"))
         model, params = str(content.get("model", "PINHOLE")), tuple(map(float, content.get("params", ())))
-    except OSError as error:
-        raise FileError(f"{file}: cannot be read ({error.strerror or error}); check the path.") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FileError(
-            f"{file}: must be a JSON object with the numbers width, height, fx, fy, cx and cy, and a lens's model and "
-            f"params ({error!r})."
-        ) from error
-    try:
-        pinhole = Camera(width, height, fx, fy, cx, cy)
+    with naming_file(file):
         if model in ONE_FOCAL:
-            raise InputError(f"`model` must have two focal lengths, got {model}: say it as {ONE_FOCAL[model]}.")
+            raise InputError(f"{param('model')} must have two focal lengths, got {model}; write {ONE_FOCAL[model]}.")
+        pinhole = Camera(width, height, fx, fy, cx, cy)
         lens = ColmapCamera(model, width, height, (fx, fy, cx + 0.5, cy + 0.5, *params))
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from error
-    return pinhole if model == "PINHOLE" else lens
+        return pinhole if model == "PINHOLE" else lens
 
 
-def camera_record(camera: Camera | ColmapCamera) -> dict[str, Any]:
-    """What `read_camera` reads back, for a sidecar."""
+def camera_record(camera: CameraModel) -> dict[str, Any]:
+    """The camera as the JSON object that `read_camera` reads.
+
+    Raises
+    ------
+    InputError
+        The camera is given by its rays, which the file cannot hold.
+    """
     if isinstance(camera, Camera):
         return {name: getattr(camera, name) for name in ("width", "height", "fx", "fy", "cx", "cy")}
-    camera = camera.two_focals()
-    fx, fy, cx, cy, *rest = camera.params
+    if not isinstance(camera, ColmapCamera):
+        raise InputError(f"{param('camera')} must be a Camera or a ColmapCamera, got {type(camera).__name__}.")
+    camera = camera.with_two_focal_lengths()
+    fx, fy, cx, cy, *distortion = camera.params
     size = {"width": camera.width, "height": camera.height}
-    return {**size, "fx": fx, "fy": fy, "cx": cx - 0.5, "cy": cy - 0.5, "model": camera.model, "params": rest}
+    return {**size, "fx": fx, "fy": fy, "cx": cx - 0.5, "cy": cy - 0.5, "model": camera.model, "params": distortion}
 
 
 def read_extrinsics(path: str | os.PathLike[str]) -> Transform:
-    """The transform of a JSON file, from the cloud's frame to the camera's.
+    """The transform of a JSON file, (4, 4), from the cloud's frame to the camera's.
 
     Accepted are a 4x4 or 3x4 list of rows; an object with such a list under ``matrix``, ``lidar_to_camera``,
     ``cloud_to_camera`` or ``T``; ``{"rotation": …, "translation": …}`` with a quaternion (list w, x, y, z or keys qw,
@@ -82,26 +84,17 @@ def read_extrinsics(path: str | os.PathLike[str]) -> Transform:
     Raises
     ------
     FileError
-        The file cannot be read or is no JSON of this form.
+        The file cannot be read or is not JSON of this format.
     InputError
-        It holds no rigid transform.
+        The numbers are not a rigid transform.
     """
     file = Path(path)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{file}: cannot be read ({error.strerror or error}); check the path.") from error
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{file}: is not JSON ({error}); extrinsics are {_FORMS}.") from error
-    try:
-        return _transform(content)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from error
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise FileError(f"{file}: extrinsics must be {_FORMS} ({error!r}).") from error
+    text = read_text(file, "extrinsics")
+    with reading(file, _EXTRINSICS), naming_file(file):
+        return _parse_transform(json.loads(text))
 
 
-def _transform(content: Any) -> Transform:
+def _parse_transform(content: Any) -> Transform:
     if isinstance(content, list):
         return as_transform(content, "matrix")
     if not isinstance(content, dict):
@@ -109,97 +102,89 @@ def _transform(content: Any) -> Transform:
     if "chain" in content:
         result = np.eye(4)
         for step in content["chain"]:
-            result = _transform(step) @ result
+            result = _parse_transform(step) @ result
         return result
     if "inverse" in content:
-        return inverse(_transform(content["inverse"]))
+        return invert_transform(_parse_transform(content["inverse"]))
     if "rotation" in content and "translation" in content:
-        turn, shift = content["rotation"], content["translation"]
-        turn = [turn[key] for key in ("qw", "qx", "qy", "qz")] if isinstance(turn, dict) else turn
-        shift = [shift[key] for key in "xyz"] if isinstance(shift, dict) else shift
-        if len(turn) == 4:
-            turn = rotation_of(tuple(map(float, turn))).tolist()
-        if len(turn) != 3 or len(shift) != 3:
-            raise ValueError(f"rotation {turn!r:.80}, translation {shift!r:.80}")
-        return as_transform([[*row, t] for row, t in zip(turn, shift, strict=True)], "rotation")
-    for name in _NAMES:
+        rotation, translation = content["rotation"], content["translation"]
+        rotation = [rotation[key] for key in ("qw", "qx", "qy", "qz")] if isinstance(rotation, dict) else rotation
+        translation = [translation[key] for key in "xyz"] if isinstance(translation, dict) else translation
+        if len(rotation) == 4:
+            rotation = rotation_from_quaternion(rotation).as_matrix().tolist()
+        if len(rotation) != 3 or len(translation) != 3:
+            raise ValueError(f"rotation {rotation!r:.80}, translation {translation!r:.80}")
+        return as_transform([[*row, t] for row, t in zip(rotation, translation, strict=True)], "rotation")
+    for name in _MATRIX_NAMES:
         if name in content:
             return as_transform(content[name], name)
-    raise KeyError(f"no {', '.join(_NAMES)}, rotation, inverse or chain")
+    raise KeyError(f"no {', '.join(_MATRIX_NAMES)}, rotation, inverse or chain")
 
 
 def read_kitti(
     path: str | os.PathLike[str], camera: int = 2, size: tuple[int, int] | None = None
 ) -> tuple[Camera, Transform]:
-    """The rectified camera and the LiDAR's transform to it, from KITTI's calibration files.
+    """The rectified camera, and the transform from the LiDAR to it, from KITTI's calibration files.
 
-    With ``P = K [I | b]`` and x_camera = R_rect (R x + T), the frame of camera `camera` is shifted by b:
-    the depth along its axis differs from camera 0's by a few millimetres.
+    With ``P = K [I | b]`` and x_camera = R_rect (R x + T), the frame of camera `camera` is shifted by b: the depth
+    along its axis differs from camera 0's by a few millimetres.
 
     Parameters
     ----------
     path : path
-        Of the raw recordings, the folder with ``calib_cam_to_cam.txt`` and ``calib_velo_to_cam.txt``; of the object,
+        For the raw recordings, the folder with ``calib_cam_to_cam.txt`` and ``calib_velo_to_cam.txt``; for the object,
         tracking and odometry benchmarks, the one file with ``P0`` to ``P3`` and ``Tr_velo_to_cam`` or ``Tr``.
     camera : int
-        0 and 1 are grey, 2 and 3 colour; 2 is the left colour camera of the benchmarks.
+        0 and 1 are grey, 2 and 3 colour; 2 is the left colour camera, which the benchmarks use.
     size : (width, height), optional
-        Of the picture. Only the raw recordings' files state it, and theirs is taken.
+        Size of the image, for the benchmarks' file. The raw recordings' files state it.
 
     Raises
     ------
     FileError
         A file is missing or lacks an entry.
     InputError
-        The entries are no camera or no rigid transform, or the size is missing.
+        The entries are not a camera or not a rigid transform, or the size is missing.
     """
-    place = Path(path)
+    location = Path(path)
     rectified, from_lidar, shift = np.eye(4), np.eye(4), np.eye(4)
-    if place.is_file():
-        source, name = place, f"P{camera}"
-        entries = _entries(place)
+    if location.is_file():
+        source, name = location, f"P{camera}"
+        entries = _read_entries(location)
         if size is None:
-            raise InputError(f"{place}: does not say how large the pictures are; give one of them with --image.")
-        # In the odometry benchmark Tr leads to the rectified frame; in the others R0_rect or R_rect comes after it.
+            raise InputError(f"{location}: does not state the size of the images; give it, or one {param('image')}.")
+        # In the odometry benchmark Tr ends in the rectified frame; in the others R0_rect or R_rect follows it.
         velodyne = next((key for key in ("Tr_velo_to_cam", "Tr_velo_cam", "Tr") if key in entries), "Tr_velo_to_cam")
-        turn = next((key for key in ("R0_rect", "R_rect") if key in entries), "R0_rect")
-        from_lidar[:3] = np.reshape(_numbers(place, entries, velodyne, 12), (3, 4))
+        rectification = next((key for key in ("R0_rect", "R_rect") if key in entries), "R0_rect")
+        from_lidar[:3] = np.reshape(_parse_numbers(location, entries, velodyne, 12), (3, 4))
         if velodyne != "Tr":
-            rectified[:3, :3] = np.reshape(_numbers(place, entries, turn, 9), (3, 3))
+            rectified[:3, :3] = np.reshape(_parse_numbers(location, entries, rectification, 9), (3, 3))
     else:
-        source, lidar = (place / file for file in ("calib_cam_to_cam.txt", "calib_velo_to_cam.txt"))
-        entries, lidar_entries, name = _entries(source), _entries(lidar), f"P_rect_{camera:02d}"
-        width, height = _numbers(source, entries, f"S_rect_{camera:02d}", 2)
+        source, lidar = (location / file for file in ("calib_cam_to_cam.txt", "calib_velo_to_cam.txt"))
+        entries, lidar_entries, name = _read_entries(source), _read_entries(lidar), f"P_rect_{camera:02d}"
+        width, height = _parse_numbers(source, entries, f"S_rect_{camera:02d}", 2)
         size = int(width), int(height)
-        rectified[:3, :3] = np.reshape(_numbers(source, entries, "R_rect_00", 9), (3, 3))
-        from_lidar[:3, :3] = np.reshape(_numbers(lidar, lidar_entries, "R", 9), (3, 3))
-        from_lidar[:3, 3] = _numbers(lidar, lidar_entries, "T", 3)
-    projection = np.reshape(_numbers(source, entries, name, 12), (3, 4))
+        rectified[:3, :3] = np.reshape(_parse_numbers(source, entries, "R_rect_00", 9), (3, 3))
+        from_lidar[:3, :3] = np.reshape(_parse_numbers(lidar, lidar_entries, "R", 9), (3, 3))
+        from_lidar[:3, 3] = _parse_numbers(lidar, lidar_entries, "T", 3)
+    projection = np.reshape(_parse_numbers(source, entries, name, 12), (3, 4))
     try:
         shift[:3, 3] = np.linalg.solve(projection[:, :3], projection[:, 3])
     except np.linalg.LinAlgError as error:
         raise InputError(f"{source}: {name} is singular.") from error
     fx, fy, cx, cy = (float(projection[index]) for index in ((0, 0), (1, 1), (0, 2), (1, 2)))
-    try:
-        transform = as_transform(shift @ rectified @ from_lidar, "LiDAR to camera")
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from error
-    return Camera(*size, fx, fy, cx, cy), transform
+    with naming_file(source):
+        return Camera(*size, fx, fy, cx, cy), as_transform(shift @ rectified @ from_lidar, "lidar_to_camera")
 
 
-def _entries(file: Path) -> dict[str, list[str]]:
-    """Numbers by name; the tracking benchmark leaves out some of the colons."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise FileError(f"{file}: cannot be read ({error.strerror or error}); check the path.") from error
-    except ValueError as error:
-        raise FileError(f"{file}: is not a text file of KITTI's calibration.") from error
+def _read_entries(file: Path) -> dict[str, list[str]]:
+    """The words of each line by its first one; the tracking benchmark leaves out some of the colons."""
+    lines = read_text(file, "KITTI's calibration").splitlines()
     words = (line.replace(":", " ", 1).split() for line in lines)
     return {name: rest for name, *rest in (line for line in words if line)}
 
 
-def _numbers(file: Path, entries: dict[str, list[str]], name: str, count: int) -> list[float]:
+def _parse_numbers(file: Path, entries: dict[str, list[str]], name: str, count: int) -> list[float]:
     try:
         numbers = [float(word) for word in entries[name]]
     except (KeyError, ValueError):
@@ -210,24 +195,19 @@ def _numbers(file: Path, entries: dict[str, list[str]], name: str, count: int) -
 
 
 def read_trajectory(path: str | os.PathLike[str]) -> Trajectory:
-    """Poses from a text file in TUM's form: ``time x y z qx qy qz qw`` a line, ``#`` begins a comment.
+    """Poses from a text file in TUM's format: ``time x y z qx qy qz qw`` on each line, ``#`` begins a comment.
 
     Raises
     ------
     FileError
         The file cannot be read, or a line is not these eight numbers.
+    InputError
+        There are fewer than two poses, or the times do not increase.
     """
     file = Path(path)
-    try:
-        lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = [line.split() for line in read_text(file, "a trajectory").splitlines()]
+    with reading(file, _TRAJECTORY), naming_file(file):
         rows = np.array([list(map(float, words)) for words in lines if words and not words[0].startswith("#")])
-    except OSError as error:
-        raise FileError(f"{file}: cannot be read ({error.strerror or error}); check the path.") from error
-    except ValueError as error:
-        raise FileError(f"{file}: each line must be time x y z qx qy qz qw ({error}).") from error
-    if rows.ndim != 2 or rows.shape[1] != 8:
-        raise FileError(f"{file}: each line must be the eight numbers time x y z qx qy qz qw, got shape {rows.shape}.")
-    try:
+        if rows.ndim != 2 or rows.shape[1] != 8:
+            raise ValueError(f"its numbers have the shape {rows.shape}")
         return Trajectory(rows[:, 0], rows[:, 1:4], rows[:, [7, 4, 5, 6]])
-    except InputError as error:
-        raise FileError(f"{file}: {error}") from error

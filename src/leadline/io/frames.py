@@ -1,289 +1,394 @@
-"""A frame's files read onto the image's grid, and refused where they cannot be what they are given as."""
+"""The files of one frame, read into the arrays that `leadline.complete` takes.
+
+A frame is an image, its measurements (a sparse depth map or a point cloud) and its prior (a file or a network's
+prediction). `read_frame` brings them to the pixels of the image, refuses what cannot be right, and notes what it had to
+assume.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.arrays import FloatArray
-from leadline.base.errors import InputError
-from leadline.core.options import CompletionOptions
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.errors import InputError, param
 from leadline.core.prior import Prior, PriorKind
-from leadline.geometry.cameras import Camera, RayCamera
+from leadline.geometry.cameras import Camera, CameraModel
+from leadline.io.cloud_projection import CloudProjection, project_cloud
+from leadline.io.frame_checks import (
+    check_aspects,
+    check_content,
+    check_median,
+    check_sizes,
+    read_mask,
+    resize_prior,
+    size_text,
+)
+from leadline.io.notes import Note, NoteKind
+from leadline.io.placement import CloudFiles, ProjectionOptions, scale_camera
+from leadline.io.priors import SourcedPrior, read_sourced_prior, sidecar_path
 
 if TYPE_CHECKING:
-    from leadline.apps.network import Network
+    from leadline.core.noise import Noise
     from leadline.geometry.lenses import ColmapCamera
 
-# A sparse map is dense, and a prior full of holes, past one half.
-HALF = 0.5
-# Medians outside of this range (metres) are what a wrong unit gives: mm read as m, or m read as mm.
-PLAUSIBLE_MEDIAN = (1e-3, 1e3)
-# Sizes that show the same view may still differ by a rounded pixel or two.
-ASPECT_TOLERANCE = 0.02
+__all__ = ["FrameFiles", "FrameInputs", "FrameOptions", "Measurements", "Note", "NoteKind", "read_frame"]
 
+Predict = Callable[[NDArray[np.uint8], str], SourcedPrior]
+"""From an (H, W, 3) image and the name of its frame to the prior, e.g. `Predictor.predict`."""
 
-@dataclass(frozen=True)
-class Frame:
-    """The files of one frame; `stem` names what is written. Without a file, the prior is a network's."""
-
-    stem: str
-    image: Path
-    sparse: Path
-    prior: Path | None = None
-    valid: Path | None = None
-    confidence: Path | None = None
-
-    def inputs(self) -> dict[str, Path]:
-        """The files by what they are."""
-        from leadline.io.priors import sidecar_path
-
-        facts = None if self.prior is None else sidecar_path(self.prior)
-        files = {"image": self.image, "sparse": self.sparse, "prior": self.prior, "valid": self.valid}
-        files["confidence"] = self.confidence
-        files["prior_facts"] = facts if facts is not None and facts.exists() else None
-        return {name: path for name, path in files.items() if path is not None}
+# The highest of ARKit's three levels, which excludes most of the wrong measurements at edges and on shiny surfaces.
+MIN_CONFIDENCE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Every choice that shapes a frame's outputs; the sidecar records it and a resumed run compares it."""
+class FrameFiles:
+    """The files of one frame.
+
+    Parameters
+    ----------
+    image : Path
+    sparse : Path, optional
+        Measured depth, of the size of the image unless `FrameOptions.scatter_sparse` is set.
+    points : Path, optional
+        A point cloud, in place of `sparse`. It needs `camera` or `kitti`.
+    prior : Path, optional
+        Dense relative depth. Not needed if it is predicted.
+    valid : Path, optional
+        Mask of the size of the image, > 0 where prior and measurements may be used.
+    confidence : Path, optional
+        Confidence of each pixel of `sparse`.
+    camera : Path, optional
+        JSON file, see `leadline.io.read_camera`. For `points`, and for point clouds of the result.
+    extrinsics, kitti : Path, optional
+        For `points`, see `leadline.io.CloudFiles`.
+    stem : str
+        Name of the frame; the names of its results begin with it. Default: the name of the image without its suffix.
+    """
+
+    image: Path
+    sparse: Path | None = None
+    points: Path | None = None
+    prior: Path | None = None
+    valid: Path | None = None
+    confidence: Path | None = None
+    camera: Path | None = None
+    extrinsics: Path | None = None
+    kitti: Path | None = None
+    stem: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.stem:
+            object.__setattr__(self, "stem", self.image.stem)
+        if self.sparse is not None and self.points is not None:
+            raise InputError(f"{param('sparse')} and {param('points')} are both measurements; give one of them.")
+        if self.points is None:
+            for name in ("extrinsics", "kitti"):
+                if getattr(self, name) is not None:
+                    raise InputError(f"{param(name)} is for {param('points')}; leave it out.")
+        elif self.points.is_dir():
+            raise InputError(
+                f"{param('points')} {self.points}: is a folder; give the file of one cloud. COLMAP models have a "
+                "command of their own, leadline colmap."
+            )
+
+    def paths(self) -> dict[str, Path]:
+        """All files that are read, by what they are, with the sidecar of the prior if there is one."""
+        names = ("image", "sparse", "points", "prior", "valid", "confidence", "camera", "extrinsics", "kitti")
+        found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.prior is not None and sidecar_path(self.prior).exists():
+            found["prior_sidecar"] = sidecar_path(self.prior)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameOptions:
+    """How the files of a frame are read.
+
+    Parameters
+    ----------
+    unit : str, optional
+        Unit of the sparse map, see `leadline.io.UNITS`, or metres per count. Default: guessed, with a note.
+    prior_kind : {"depth", "disparity", "log_depth"}, optional
+        What the numbers of the prior are. Default: as its sidecar says; depth without one.
+    prior_floor : float, optional
+        See `leadline.Prior.floor`; for disparity only.
+    resize_prior : bool
+        Whether a prior of another size is interpolated to the size of the image. Otherwise it is refused.
+    scatter_sparse : bool
+        Whether the measurements of a map of another size are moved to the nearest pixels of the image. Where several
+        fall into one pixel, the nearest one is kept. Otherwise such a map is refused.
+    min_confidence : float
+        Measurements of lower confidence are left out, if there is a file of confidences.
+    noise : Noise, optional
+        Standard deviation of the measurements. Default: they are exact.
+    intrinsics : (fx, fy, cx, cy), optional
+        A pinhole camera in pixels, in place of the file `FrameFiles.camera`.
+    projection : ProjectionOptions
+        How a point cloud is projected.
+    """
 
     unit: str | None = None
     prior_kind: PriorKind | None = None
     prior_floor: float | None = None
     resize_prior: bool = False
     scatter_sparse: bool = False
-    min_confidence: float | None = None
-    form: str = "png"
-    output_unit: str | None = None
-    calibrated: bool = False
-    sigma: bool = False
-    noise: tuple[float, ...] | None = None
-    ply: bool = False
+    min_confidence: float = MIN_CONFIDENCE
+    noise: Noise | None = None
     intrinsics: tuple[float, ...] | None = None
-    camera: Camera | ColmapCamera | None = None
-    completion: CompletionOptions = field(default_factory=CompletionOptions)
+    projection: ProjectionOptions = field(default_factory=ProjectionOptions)
 
-    def record(self) -> dict[str, Any]:
-        """As JSON gives it back, so that two records can be compared."""
-        recorded: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return recorded
+    def __post_init__(self) -> None:
+        from leadline.io.depth.units import as_unit
 
-    def camera_for(self, shape: tuple[int, ...]) -> Camera | ColmapCamera | None:
-        """The camera of an image of `shape`, from ``--camera`` or ``--intrinsics``; None if neither was given.
-
-        Raises
-        ------
-        InputError
-            If it belongs to another size.
-        """
-        height, width = shape[:2]
-        if self.camera is None:
-            return None if self.intrinsics is None else Camera(width, height, *self.intrinsics)
-        if (self.camera.width, self.camera.height) != (width, height):
+        if self.unit is not None:
+            as_unit(self.unit)
+        if self.intrinsics is not None and len(self.intrinsics) != 4:
             raise InputError(
-                f"--camera is for {self.camera.width}x{self.camera.height} pixels and the image has {width}x{height}; "
-                "give the intrinsics of that size."
+                f"{param('intrinsics')} must be the four numbers fx, fy, cx, cy, got {len(self.intrinsics)} instead."
             )
-        return self.camera
 
 
-@dataclass(frozen=True)
-class Maps:
-    """A frame's arrays on the image's grid, and what a reader of the result should know about them."""
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Sparse metric depth, and where it comes from.
 
-    image: NDArray[np.uint8]  # (H, W, 3)
-    sparse: FloatArray  # (H, W) metres
+    Parameters
+    ----------
+    depth : (h, w) float array
+        Metres, NaN where nothing was measured.
+    unit : str
+        Unit of the file that it was read from, ``"m"`` for a point cloud.
+    unit_guessed : bool
+    camera : Camera or ColmapCamera, optional
+        Camera of the image, if the measurements were projected into it.
+    cloud : CloudProjection, optional
+        The projection, if the measurements are a point cloud.
+    notes : tuple of Note
+    record : dict
+        More for the sidecar, ready for JSON.
+    """
+
+    depth: FloatArray
+    unit: str = "m"
+    unit_guessed: bool = False
+    camera: Camera | ColmapCamera | None = None
+    cloud: CloudProjection | None = None
+    notes: tuple[Note, ...] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class FrameInputs:
+    """A frame as arrays of one size, ready for `leadline.complete`.
+
+    Parameters
+    ----------
+    image : (H, W, 3) uint8 array
+    sparse : (H, W) float array
+        Metres, NaN where nothing was measured.
+    prior : Prior
+    valid : (H, W) bool array or None
+    noise : Noise or None
+    camera : CameraModel or None
+        At the size of the image.
+    camera_source : {"user", "prior"} or None
+        Whether the camera was given or is the one that the network predicted.
+    measurements : Measurements
+        As they were read, at their own size.
+    notes : tuple of Note
+    record : dict
+        Sizes, units, prior and camera, ready for JSON.
+    """
+
+    image: NDArray[np.uint8]
+    sparse: FloatArray
     prior: Prior
-    valid: NDArray[np.bool_] | None
-    unit: str  # of the measurements' file
-    camera: Camera | RayCamera | None  # for the point cloud, if one is to be made
-    notes: tuple[str, ...]
-    recorded: dict[str, Any]  # sizes, units, prior and camera, for the sidecar
+    valid: BoolArray | None
+    noise: Noise | None
+    camera: CameraModel | None
+    camera_source: Literal["user", "prior"] | None
+    measurements: Measurements
+    notes: tuple[Note, ...]
+    record: dict[str, Any]
+
+    @property
+    def unit(self) -> str:
+        """Unit of the file of the measurements."""
+        return self.measurements.unit
 
 
-def read_maps(frame: Frame, settings: Settings, network: Network | None = None) -> Maps:
-    """The frame's maps on the image's grid; the prior is the network's word where the frame has no file of one.
+def read_frame(
+    files: FrameFiles,
+    options: FrameOptions | None = None,
+    predict: Predict | None = None,
+    *,
+    measurements: Measurements | None = None,
+) -> FrameInputs:
+    """Read a frame and bring its maps to the pixels of the image.
+
+    Parameters
+    ----------
+    files : FrameFiles
+    options : FrameOptions, optional
+    predict : callable, optional
+        Predicts the prior from the image if `files` has no file of it.
+    measurements : Measurements, optional
+        In place of the files of measurements.
+
+    Returns
+    -------
+    FrameInputs
 
     Raises
     ------
-    LeadlineError
-        If a file cannot be read, the sizes do not fit, a map holds nothing to work with, or the network fails.
+    FileError
+        A file cannot be read.
+    InputError
+        The sizes differ, a map has no usable pixel, or the options do not fit the files.
+
+    Examples
+    --------
+    >>> files = FrameFiles(image=Path("photo.jpg"), sparse=Path("lidar.png"), prior=Path("prior.npy"))
+    >>> frame = read_frame(files, FrameOptions(unit="mm"))  # doctest: +SKIP
+    >>> leadline.complete(frame.prior, frame.sparse, valid=frame.valid)  # doctest: +SKIP
     """
     from leadline.geometry.grids import scatter_nearest
     from leadline.io.cameras import camera_record
-    from leadline.io.depth.files import read_depth, read_image
-
-    image = read_image(frame.image)
-    measured = read_depth(frame.sparse, settings.unit)
-    sparse, doubted = _trusted(frame, measured.values, settings)
-    shape = image.shape[:2]
-    camera = settings.camera_for(shape)  # a wrong one is better refused before the work than after
-    prior, about = _read_prior(frame, settings) if network is None else network.predict(image, frame.stem)
-    sizes = {"image": shape, "sparse": sparse.shape, "prior": prior.shape}
-    _check_content(frame, sparse, prior)
-    _check_sizes(sizes, settings)
-    believed = camera is None and prior.camera is not None
-    prior = _resized(prior, shape)
-
-    notes = ([measured.note] if measured.guessed else []) + ([network.note] if network and network.note else [])
-    notes += doubted
-    lost = 0
-    if sparse.shape != shape:
-        sparse, lost = scatter_nearest(sparse, shape)
-        notes.append("the sparse map has another size than the image: its measurements were moved, not interpolated.")
-        if lost:
-            notes.append("where several measurements fell into one pixel of the image, the nearest was kept.")
-    notes += _strange_aspects(sizes) + _strange_median(sparse, measured.unit)
-    recorded = {
-        "sizes": {name: f"{_size(size)}" for name, size in sizes.items()},
-        "units": {"sparse": {"unit": measured.unit, "guessed": measured.guessed, "note": measured.note}},
-        "measurements_lost_in_shared_pixels": lost,
-        "prior": {"quantity": prior.kind, "floor": prior.floor, **about},
-    }
-    if settings.ply:
-        camera = prior.camera if believed else camera
-        if camera is None:
-            raise InputError(
-                "--ply needs one of --intrinsics fx,fy,cx,cy and --camera cam.json, or a prior that predicts its "
-                "camera, such as moge-2."
-            )
-        recorded["camera"] = {**camera_record(camera), "source": "prior" if believed else "user"}
-    rays = camera if camera is None or isinstance(camera, Camera) else camera.at_size()
-    valid = None if frame.valid is None else _read_mask(frame.valid, shape)
-    return Maps(image, sparse, prior, valid, measured.unit, rays, tuple(notes), recorded)
-
-
-def _trusted(frame: Frame, sparse: FloatArray, settings: Settings) -> tuple[FloatArray, list[str]]:
-    """The measurements whose confidence is high enough, and a note that counts the others."""
-    from leadline.geometry.tof import confident
-    from leadline.io.depth.files import read_values
-
-    least = settings.min_confidence
-    if frame.confidence is None or least is None:
-        return sparse, []
-    levels = read_values(frame.confidence)
-    if levels.shape != sparse.shape:
-        raise InputError(
-            f"--confidence {frame.confidence}: is {_size(levels.shape)} and the sparse map {_size(sparse.shape)}; "
-            "it must have one level for each of its pixels."
-        )
-    kept = confident(sparse, levels, least)
-    before, after = (int(np.count_nonzero(values > 0)) for values in (sparse, kept))
-    if before and not after:
-        raise InputError(
-            f"--confidence {frame.confidence}: no measurement has a confidence of {least:g} or more (the largest is "
-            f"{float(np.nanmax(levels[sparse > 0])):g}); lower --min-confidence."
-        )
-    gone = f"{before - after} of {before} measurements have a confidence below {least:g} and were left out."
-    return kept, [gone] if after < before else []
-
-
-def _read_prior(frame: Frame, settings: Settings) -> tuple[Prior, dict[str, Any]]:
-    """The prior of the frame's file, and what its sidecar says of where it came from."""
-    from leadline.io.priors import read_facts, read_prior
-
-    if frame.prior is None:
-        raise InputError(f"{frame.stem}: has neither a file of a prior nor a network to predict one.")
-    prior = read_prior(frame.prior, kind=settings.prior_kind)
-    if settings.prior_floor is not None:
-        if prior.kind != "disparity":
-            raise InputError(f"--prior-floor is for --prior-kind disparity only, and {frame.prior} is {prior.kind}.")
-        prior = replace(prior, floor=settings.prior_floor)
-    facts = read_facts(frame.prior)
-    return prior, {name: facts[name] for name in ("gauge", "model", "fingerprint") if name in facts}
-
-
-def _resized(prior: Prior, shape: tuple[int, ...]) -> Prior:
-    """The prior on a grid of `shape`, interpolated in its own numbers."""
-    from leadline.geometry.grids import resize_bilinear
-
-    if prior.shape == shape:
-        return prior
-    height, width = shape
-    values = resize_bilinear(prior.values, (height, width), _usable(prior))
-    return replace(prior, values=values, camera=None if prior.camera is None else prior.camera.scaled(width, height))
-
-
-def _read_mask(path: Path, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     from leadline.io.depth.files import read_image
 
-    valid: NDArray[np.bool_] = read_image(path).max(axis=2) > 0
-    if valid.shape != shape:
-        raise InputError(f"--valid {path}: is {_size(valid.shape)} and the image {_size(shape)}; make them equal.")
-    if not valid.any():
+    options = options or FrameOptions()
+    image = read_image(files.image)
+    shape = (image.shape[0], image.shape[1])
+    measured = _read_measurements(files, options, image) if measurements is None else measurements
+    camera, camera_notes = _read_camera(files, options, measured, shape)
+    sourced = _read_prior(files, options, image, predict)
+    prior, sparse = sourced.prior, measured.depth
+    sizes: dict[str, tuple[int, ...]] = {"image": shape, "sparse": sparse.shape, "prior": prior.shape}
+    check_content(files.paths(), sparse, prior)
+    check_sizes(sizes, resized=options.resize_prior, scattered=options.scatter_sparse)
+    prior = resize_prior(prior, shape)
+    lost = 0
+    notes = [*measured.notes, *camera_notes, *sourced.notes]
+    if sparse.shape != shape:
+        sparse, lost = scatter_nearest(sparse, shape)
+        text = "the sparse map has another size than the image: its measurements were moved, not interpolated."
+        shared = " Where several fell into one pixel, the nearest was kept." if lost else ""
+        notes.append(Note(NoteKind.RESIZED, text + shared))
+    notes += check_aspects(sizes) + check_median(sparse, measured.unit)
+    source: Literal["user", "prior"] | None = "user" if camera is not None else None
+    if camera is None and prior.camera is not None:
+        camera, source = prior.camera, "prior"
+    record: dict[str, Any] = {
+        "sizes": {name: size_text(size) for name, size in sizes.items()},
+        "units": {"sparse": {"unit": measured.unit, "guessed": measured.unit_guessed}},
+        "measurements_lost_in_shared_pixels": lost,
+        **measured.record,
+        "prior": {"quantity": prior.kind, "floor": prior.floor, **sourced.record},
+    }
+    if camera is not None:
+        record["camera"] = {**camera_record(camera), "source": source}
+    valid = None if files.valid is None else read_mask(files.valid, shape)
+    return FrameInputs(image, sparse, prior, valid, options.noise, camera, source, measured, tuple(notes), record)
+
+
+def _read_measurements(files: FrameFiles, options: FrameOptions, image: NDArray[np.uint8]) -> Measurements:
+    from leadline.io.depth.files import read_depth
+
+    if files.points is not None:
+        return _project_points(files, files.points, options, image)
+    if files.sparse is None:
         raise InputError(
-            f"--valid {path}: is 0 everywhere, so no pixel is valid; a mask is > 0 where there is something to use."
+            f"the measurements are missing: give {param('sparse')}, a depth map, or {param('points')}, a point cloud."
         )
-    return valid
+    measured = read_depth(files.sparse, options.unit)
+    notes = [] if measured.note is None else [measured.note]
+    depth = measured.values
+    if files.confidence is not None:
+        depth, more = _without_doubtful(files.sparse, files.confidence, depth, options.min_confidence)
+        notes += more
+    return Measurements(depth, measured.unit, measured.guessed, notes=tuple(notes))
 
 
-def _usable(prior: Prior) -> NDArray[np.bool_]:
-    """Where a prior says anything: zero is a disparity and a log depth, but no depth."""
-    finite = np.isfinite(prior.values)
-    usable = finite & (prior.values > 0) if prior.kind == "depth" else finite
-    return usable if prior.valid is None else usable & prior.valid
+def _project_points(files: FrameFiles, points: Path, options: FrameOptions, image: NDArray[np.uint8]) -> Measurements:
+    from leadline.geometry.registration import check_registration
 
-
-def _check_content(frame: Frame, sparse: FloatArray, prior: Prior) -> None:
-    """Refuse maps that are empty, or look like each other's."""
-    usable = float(np.mean(_usable(prior)))
-    measured = float(np.mean(sparse > 0))  # NaN compares as not measured
-    if frame.prior is not None and usable < HALF < measured:
+    if options.unit is not None or options.scatter_sparse or files.confidence is not None:
         raise InputError(
-            f"{frame.prior}: {1 - usable:.0%} of the prior is missing while {measured:.0%} of the sparse map "
-            f"{frame.sparse} is measured; are --sparse and --prior swapped?"
+            f"{param('unit')}, {param('scatter_sparse')} and {param('confidence')} are for {param('sparse')}, and "
+            f"{param('points')} is a cloud; leave them out."
         )
-    if usable == 0:
+    if options.intrinsics is not None:
         raise InputError(
-            f"{frame.prior or frame.image}: the prior has no usable pixel (all are NaN, infinite"
-            f"{' or not positive' if prior.kind == 'depth' else ''}); check the file and --prior-kind (now "
-            f"{prior.kind})."
+            f"{param('points')} needs the camera as a file: give {param('camera')} in place of {param('intrinsics')}."
         )
-    if measured == 0:
+    cloud = CloudFiles(cloud=points, camera=files.camera, extrinsics=files.extrinsics, kitti=files.kitti)
+    found = project_cloud(cloud, options.projection, image=files.image, size=(image.shape[1], image.shape[0]))
+    alignment = check_registration(found.depth, image)
+    notes = [Note(NoteKind.PROJECTED, str(found)), *found.notes]
+    if not (alignment.aligned and alignment.known):
+        notes.append(Note(NoteKind.ALIGNMENT, str(alignment)))
+    record = {
+        "projection": found.record(),
+        "alignment": {**vars(alignment), "aligned": alignment.aligned},
+    }
+    camera = None if options.projection.rotate else found.camera
+    return Measurements(found.depth, camera=camera, cloud=found, notes=tuple(notes), record=record)
+
+
+def _without_doubtful(sparse: Path, confidence: Path, depth: FloatArray, least: float) -> tuple[FloatArray, list[Note]]:
+    """The measurements whose confidence is at least `least`, and a note that counts the others."""
+    from leadline.geometry.grids import mask_low_confidence
+    from leadline.io.depth.files import read_values
+
+    levels = read_values(confidence)
+    if levels.shape != depth.shape:
         raise InputError(
-            f"{frame.sparse}: the sparse map has no measurement (all pixels are 0, NaN or infinite); "
-            "check that this is the file of the measurements."
+            f"{param('confidence')} {confidence}: is {size_text(levels.shape)} and the sparse map "
+            f"{size_text(depth.shape)}; it must have one value for each pixel of the sparse map."
         )
+    confirmed = mask_low_confidence(depth, levels, least)
+    before, after = (int(np.count_nonzero(values > 0)) for values in (depth, confirmed))
+    if before and not after:
+        raise InputError(
+            f"{param('confidence')} {confidence}: no measurement of {sparse} has a confidence of {least:g} or more "
+            f"(the largest is {float(np.nanmax(levels[depth > 0])):g}); lower {param('min_confidence')}."
+        )
+    if after == before:
+        return confirmed, []
+    text = (
+        f"{before - after} of {before} measurements have a confidence below {least:g} and were left out; "
+        f"{param('min_confidence')} changes the limit."
+    )
+    return confirmed, [Note(NoteKind.LOW_CONFIDENCE, text)]
 
 
-def _check_sizes(sizes: Mapping[str, tuple[int, ...]], settings: Settings) -> None:
-    """Refuse differing sizes that no flag allows, naming all of them and the flag."""
-    flags = []
-    if sizes["prior"] != sizes["image"] and not settings.resize_prior:
-        flags.append("--resize-prior to interpolate the prior")
-    if sizes["sparse"] != sizes["image"] and not settings.scatter_sparse:
-        flags.append("--scatter-sparse to move each measurement to its nearest pixel")
-    if flags:
-        named = ", ".join(f"{name} {_size(size)}" for name, size in sizes.items())
-        raise InputError(f"the sizes differ: {named}; if all show the same view, add {' and '.join(flags)}.")
+def _read_camera(
+    files: FrameFiles, options: FrameOptions, measured: Measurements, shape: tuple[int, int]
+) -> tuple[Camera | ColmapCamera | None, tuple[Note, ...]]:
+    """The camera that was given, at the size of the image; None if none was given."""
+    from leadline.io.cameras import read_camera
+
+    height, width = shape
+    if options.intrinsics is not None:
+        if files.camera is not None:
+            raise InputError(f"{param('intrinsics')} and {param('camera')} say the same; give one of them.")
+        return Camera(width, height, *options.intrinsics), ()
+    if measured.camera is not None or files.camera is None:
+        return measured.camera, ()
+    return scale_camera(read_camera(files.camera), (width, height))
 
 
-def _strange_aspects(sizes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    height, width = sizes["image"]
-    return [
-        f"the {name} map is {_size(size)} and the image {width}x{height}: with other proportions they may not show "
-        "the same view."
-        for name, size in sizes.items()
-        if abs(size[1] * height / (size[0] * width) - 1) > ASPECT_TOLERANCE
-    ]
-
-
-def _strange_median(sparse: FloatArray, unit: str) -> list[str]:
-    median = float(np.nanmedian(sparse))
-    nearest, farthest = PLAUSIBLE_MEDIAN
-    if nearest <= median <= farthest:
-        return []
-    side = "within" if median < nearest else "beyond"
-    return [f"half of the measurements lie {side} {median:.3g} m when read in the unit {unit}; is --unit right?"]
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    return f"{shape[1]}x{shape[0]}"
+def _read_prior(
+    files: FrameFiles, options: FrameOptions, image: NDArray[np.uint8], predict: Predict | None
+) -> SourcedPrior:
+    if files.prior is not None:
+        return read_sourced_prior(files.prior, kind=options.prior_kind, floor=options.prior_floor)
+    if predict is None:
+        raise InputError(f"the {param('prior')} is missing: give its file, or a network that predicts it.")
+    return predict(image, files.stem)

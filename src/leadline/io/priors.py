@@ -1,40 +1,58 @@
-"""Predictions in files, each with a sidecar that says what its numbers are, so that a reader has nothing to declare.
+"""Predictions of networks in files, each with a sidecar that says what its numbers are.
 
-``photo.npy`` holds the numbers, NaN where they are not to be used; ``photo.prior.json`` the quantity, gauge, floor and
-camera, and which network said so about which image. A file without a sidecar is read as it is declared to be.
+``photo.npy`` holds the numbers, NaN where there is no prediction. ``photo.prior.json`` holds the quantity, the gauge,
+the floor and the camera, and which network predicted them from which image. For a file without a sidecar the caller
+says what the numbers are.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from leadline.base.errors import FileError, InputError
-from leadline.base.strict_json import json_ready
+from leadline.base.errors import FileError, InputError, param
+from leadline.base.strict_json import dump_json
 from leadline.core.prior import Prior, PriorKind
 from leadline.geometry.cameras import Camera
-from leadline.io.atomic import atomic_write
-from leadline.io.depth import packaged as packaged_forms
-from leadline.io.depth import raw as raw_forms
+from leadline.io.atomic import atomic_write, write_text
+from leadline.io.depth import formats
 from leadline.io.depth.files import read_values
+from leadline.io.notes import Note
 
-# The forms that hold any number in 32 bits. Others, like 16-bit PNG, would round it and lose zero and NaN.
+# The formats that store any number in 32 bits. Others, like 16-bit PNG, would round it and lose zero and NaN.
 WRITERS = {
-    ".npy": raw_forms.write_npy,
-    ".npz": raw_forms.write_npz,
-    ".pfm": raw_forms.write_pfm,
-    ".exr": packaged_forms.write_exr,
-    ".tiff": packaged_forms.write_tiff,
+    ".npy": formats.write_npy,
+    ".npz": formats.write_npz,
+    ".pfm": formats.write_pfm,
+    ".exr": formats.write_exr,
+    ".tiff": formats.write_tiff,
 }
 
 
+@dataclass(frozen=True, eq=False)
+class SourcedPrior:
+    """A prior, and where it comes from.
+
+    Parameters
+    ----------
+    prior : Prior
+    record : mapping
+        Gauge, model and fingerprint of the network, as far as they are known; ready for JSON.
+    notes : tuple of Note
+    """
+
+    prior: Prior
+    record: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+
 def sidecar_path(path: Path) -> Path:
-    """Where the facts of the prediction in `path` are.
+    """The sidecar of the prediction in `path`; it need not exist.
 
     Examples
     --------
@@ -45,20 +63,20 @@ def sidecar_path(path: Path) -> Path:
 
 
 def write_prior(path: Path, prior: Prior, facts: Mapping[str, Any]) -> None:
-    """Write a prediction, then its sidecar: what has one is whole.
+    """Write a prediction and then its sidecar, so that a prediction with a sidecar is complete.
 
     Parameters
     ----------
-    path : path
+    path : Path
         Its suffix is one of `WRITERS`.
     prior : Prior
     facts : mapping
-        What else the sidecar is to say, e.g. gauge, model, fingerprint.
+        More entries of the sidecar, e.g. gauge, model, fingerprint.
 
     Raises
     ------
     InputError
-        The suffix names a form that would not give the same numbers back.
+        The suffix names a format that would not return the same numbers.
     FileError
         A file cannot be written.
     """
@@ -75,23 +93,18 @@ def write_prior(path: Path, prior: Prior, facts: Mapping[str, Any]) -> None:
         "camera": None if prior.camera is None else asdict(prior.camera),
         **facts,
     }
-    text = json.dumps(json_ready(record), indent=2, allow_nan=False) + "\n"
-
-    def write_text(part: Path) -> None:
-        part.write_text(text, encoding="utf-8")
-
     sidecar_path(path).unlink(missing_ok=True)
     atomic_write(path, lambda part: write(part, values))
-    atomic_write(sidecar_path(path), write_text)
+    write_text(sidecar_path(path), dump_json(record))
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What the sidecar of the prediction in `path` says; {} if there is none.
+    """The sidecar of the prediction in `path`, as a dictionary; empty if there is none.
 
     Raises
     ------
     FileError
-        There is one, and it cannot be read or is not a prediction's.
+        The sidecar cannot be read, or is not one of a prediction.
     """
     sidecar = sidecar_path(path)
     try:
@@ -105,31 +118,42 @@ def read_facts(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileError(
             f"{sidecar}: cannot be read as the sidecar of a prediction ({error}). Predict again, or delete it and "
-            "declare the kind of the prior."
+            f"set {param('prior_kind')}."
         ) from error
 
 
 def read_prior(path: Path, *, kind: PriorKind | None = None, floor: float | None = None) -> Prior:
-    """The prediction in a file, as its sidecar says, or as it is declared to be, which counts more.
+    """The prediction in a file. `kind` and `floor` override its sidecar.
 
     Parameters
     ----------
-    path : path
-        In any form that `read_values` reads.
+    path : Path
+        In any format that `read_values` reads.
     kind : {"depth", "disparity", "log_depth"}, optional
-        Default: the sidecar's; depth without one.
+        Default: as in the sidecar; depth without one.
     floor : float, optional
-        See `Prior`. Default: the sidecar's, if `kind` is; 0 without one.
+        See `Prior`. Default: as in the sidecar, if its kind is used; 0 without one.
 
     Raises
     ------
     FileError, InputError
-        The file or its sidecar cannot be read.
+        The file or its sidecar cannot be read, or the floor is given for a prior that is not a disparity.
     """
+    return read_sourced_prior(path, kind=kind, floor=floor).prior
+
+
+def read_sourced_prior(path: Path, *, kind: PriorKind | None = None, floor: float | None = None) -> SourcedPrior:
+    """As `read_prior`, with the gauge, the model and the fingerprint of the network that the sidecar names."""
     values, facts = read_values(path), read_facts(path)
     found = kind or facts.get("quantity", "depth")
-    stated = facts.get("floor", 0.0) if found == facts.get("quantity") else 0.0
+    if floor and found != "disparity":
+        raise InputError(
+            f"{param('prior_floor')} is for {param('prior_kind', 'disparity')} only, and {path} is {found}."
+        )
+    if floor is None:
+        floor = facts.get("floor", 0.0) if found == facts.get("quantity") else 0.0
     camera = facts.get("camera")
     if camera is not None and (camera.height, camera.width) != values.shape:
         raise FileError(f"{sidecar_path(path)}: its camera is not of the size of {path.name}; predict again.")
-    return Prior(values, kind=found, floor=stated if floor is None else floor, camera=camera)
+    record: dict[str, Any] = {name: facts[name] for name in ("gauge", "model", "fingerprint") if name in facts}
+    return SourcedPrior(Prior(values, kind=found, floor=floor, camera=camera), record)

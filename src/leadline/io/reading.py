@@ -1,29 +1,126 @@
-"""Reading files that may be damaged: whatever goes wrong becomes one sentence about the file."""
+"""Reading of files that may be damaged: every error becomes a `FileError` with one sentence about the file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
-from leadline.base.errors import FileError, LeadlineError
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from leadline.base.errors import FileError, InputError, LeadlineError, param
+
+_MAX_TEXT_BYTES = 16 * 2**20  # calibrations and lists are far smaller, so a larger file is of another kind
 
 
 @contextmanager
-def reading(file: Path, form: str) -> Iterator[None]:
-    """Turn whatever a decoder raises on a bad file into a `FileError` that names it and what was expected."""
+def reading(file: Path, expected: str) -> Iterator[None]:
+    """Turn every error of a decoder into a `FileError` that names the file and what it should hold.
+
+    Parameters
+    ----------
+    file : Path
+        Must exist and not be empty.
+    expected : str
+        What the file should hold, e.g. ``"a PNG"``.
+    """
     try:
         if not file.exists():
-            raise FileError(f"{file}: no such file, expected {form}. Check the path.")
+            raise FileError(f"{file}: no such file, expected {expected}. Check the path.")
         if file.is_dir():
-            raise FileError(f"{file}: is a folder, expected {form}.")
+            raise FileError(f"{file}: is a folder, expected {expected}.")
         if file.stat().st_size == 0:
-            raise FileError(f"{file}: is empty (0 bytes), expected {form}. Write or copy it again.")
+            raise FileError(f"{file}: is empty (0 bytes), expected {expected}. Write or copy it again.")
         yield
     except LeadlineError:
         raise
-    # Decoders fed with damaged bytes raise anything from KeyError to zlib.error: no narrower set is complete.
+    # On damaged bytes decoders raise anything from KeyError to zlib.error: no narrower set is complete.
     except Exception as error:
         lines = str(error).strip().splitlines()
         reason = lines[0][:160] if lines else type(error).__name__
-        raise FileError(f"{file}: cannot be read as {form} ({reason}). Is it truncated or of another form?") from error
+        raise FileError(
+            f"{file}: cannot be read as {expected} ({reason}). Is it truncated or in another format?"
+        ) from error
+
+
+@contextmanager
+def naming_file(file: Path) -> Iterator[None]:
+    """Put the name of the file before every `InputError`, e.g. of a camera whose numbers are wrong."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file}: {error.args[0]}") from error
+
+
+def read_text(file: Path, expected: str) -> str:
+    """A small UTF-8 text file; raises as `reading` does."""
+    with reading(file, expected):
+        if file.stat().st_size > _MAX_TEXT_BYTES:
+            raise FileError(f"{file}: has {file.stat().st_size} bytes, too many for {expected}. Is it another file?")
+        return file.read_text(encoding="utf-8-sig")
+
+
+def read_json(file: Path, expected: str) -> dict[str, Any]:
+    """The object in a JSON file; raises as `reading` does."""
+    text = read_text(file, expected)
+    with reading(file, expected):
+        content = json.loads(text)
+    if not isinstance(content, dict):
+        raise FileError(f"{file}: must hold a JSON object, got {type(content).__name__} instead.")
+    return content
+
+
+def read_npy_array(
+    file: Path, stream: IO[bytes], check: Callable[[tuple[int, ...], np.dtype[Any]], object]
+) -> NDArray[Any]:
+    """The array of an npy stream; `check` may refuse its declared shape and dtype before anything is allocated.
+
+    NumPy's own reader allocates first, so that a damaged header could claim all memory.
+    """
+    version = npy_format.read_magic(stream)
+    if version == (1, 0):
+        shape, columns_first, dtype = npy_format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, columns_first, dtype = npy_format.read_array_header_2_0(stream)
+    else:  # version 3.0 exists for names of fields only, which plain arrays do not have
+        raise FileError(f"{file}: is npy version {version[0]}.{version[1]}, expected 1.0 or 2.0. Save it again.")
+    check(shape, dtype)
+    size = math.prod(shape) * dtype.itemsize
+    data = stream.read(size)
+    if len(data) < size:
+        raise FileError(f"{file}: is truncated: {len(data)} of {size} bytes of its array are there.")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if columns_first else "C")
+
+
+def choose_key(file: Path, names: Iterable[str], key: str | None, preferred: tuple[str, ...], kind: str) -> str:
+    """The name of the array to read: `key`, or the first of `preferred` in the file, or the only one.
+
+    Raises
+    ------
+    FileError
+        There is no such name; the message lists those that there are.
+    """
+    known = list(names)
+    if key is not None:
+        if key in known:
+            return key
+        raise FileError(f"{file}: has no {kind} {key!r}, only {_list_names(known)}. Choose one with {param('key')}.")
+    for name in preferred:
+        if name in known:
+            return name
+    if len(known) == 1:
+        return known[0]
+    raise FileError(
+        f"{file}: has no {kind} named {' or '.join(preferred)} but {_list_names(known)}. Choose one with "
+        f"{param('key')}."
+    )
+
+
+def _list_names(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:12]) or "nothing"
+    return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown

@@ -1,4 +1,4 @@
-"""Log depth whose gradients are the prior's, pulled towards the measurements: the LDCM-style baseline.
+"""Log depth with the gradients of the prior and a quadratic penalty at the measurements: the LDCM-style baseline.
 
 The prior is aligned by least squares in depth, t = gain h + offset. At a level of the pyramid, with l = log t and g its
 difference along an edge between neighbouring cells, clipped to +-3, the log depth x minimises
@@ -8,25 +8,25 @@ difference along an edge between neighbouring cells, clipped to +-3, the log dep
 that is (A + 5 M) x = div g + 5 M log s, by plain conjugate gradients to a relative residual of 1e-5. Four levels are
 solved, cells of 32, 16, 8 and 4 pixels, each from the coarser one's solution; the last is upsampled to the image.
 
-Choices the paper leaves open
-- The four levels *end* at a quarter of the resolution; at most 5000, 2000, 1000 and 500 steps, from the coarsest on.
-- Cell k of an axis covers pixels [f k, f (k + 1)), cut off at the border. Its prior and its measurement are the means,
-  in metres, of those pixels that are valid; a cell without a valid prior is no part of the graph.
-- The weight multiplies the *squared* residual of a measured cell, however many measurements are in it, at all levels.
-- "Clamped positive" is t >= a thousandth of the smallest measurement, so that the unit of depth does not matter. For
-  the same reason logs are taken relative to the measurements' geometric mean: the tolerance is a share of the
-  right-hand side, which would otherwise depend on the unit.
-- A prior that is constant at the measurements, or a single one, gives a scale and no offset.
-- Upsampling is bilinear in log depth between cell centres, over the valid cells among the four. It serves the initial
-  guesses and the result. The coarsest level starts from l.
-- A part of the graph without a measurement has the prior's gradients and takes its level from the coarser solution.
-- Measured depths are not restored: the penalty is soft.
+Choices that the paper leaves open:
+- The four levels *end* at a quarter of the resolution, with at most 5000, 2000, 1000 and 500 steps, coarsest first.
+- Cell k of an axis covers the pixels [f k, f (k + 1)), cut off at the border. Its prior and its measurement are the
+  means, in metres, of its valid pixels; a cell without a valid prior is not part of the graph.
+- The weight multiplies the *squared* residual of a measured cell at all levels, whatever its number of measurements.
+- "Clamped positive" means t >= a thousandth of the smallest measurement, so that the result does not depend on the unit
+  of depth. For the same reason logs are taken relative to the geometric mean of the measurements: the tolerance is
+  relative to the right-hand side, which would otherwise depend on the unit.
+- A prior that is constant at the measurements, or a single measurement, gives a scale and no offset.
+- Upsampling is bilinear in log depth between cell centres, over those of the four cells that are valid. It gives the
+  initial guesses and the result. The coarsest level starts from l.
+- A part of the graph without a measurement has the gradients of the prior, and its level is that of the coarser
+  solution.
+- Measured depths are not restored, since the penalty is soft.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -36,16 +36,17 @@ from numpy.typing import NDArray
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.jit import SUM, compiled
 from leadline.core.prior import Prior
-from leadline.methods import MethodResult
-from leadline.methods.global_fits import gmetric, measured_pixels, relative_depth
+from leadline.methods.global_fits import gmetric
+from leadline.methods.inputs import measured_pixels, relative_depth
+from leadline.methods.result import MethodResult, failure
 
-FINEST = 4  # pixels of a cell at the last level that is solved
-LIMITS = (5000, 2000, 1000, 500)  # steps of conjugate gradients, the coarsest level first
-LARGEST_GRADIENT = 3.0  # of log depth between neighbouring cells
+FINEST_CELL = 4  # side of a cell in pixels at the last level that is solved
+ITERATION_LIMITS = (5000, 2000, 1000, 500)  # steps of conjugate gradients, the coarsest level first
+LARGEST_GRADIENT = 3.0  # bound on the difference of log depth between neighbouring cells
 OBSERVATION_WEIGHT = 5.0
-TOLERANCE = 1e-5
-FLOOR = 1e-3  # of the smallest measurement
-ROUNDING = 1e-12  # root mean square residual, in log depth, below which only rounding errors are left
+TOLERANCE = 1e-5  # residual relative to the right-hand side
+DEPTH_FLOOR = 1e-3  # least depth of the aligned prior, relative to the smallest measurement
+ROUNDING = 1e-12  # root mean square residual in log depth below which only rounding errors are left
 
 _Floats = NDArray[np.float64]
 
@@ -53,8 +54,8 @@ _Floats = NDArray[np.float64]
 def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
     """Depth integrated from the aligned prior's log-gradients with soft measurements, at a quarter of the resolution.
 
-    Without a measurement at a usable pixel of the prior every pixel fails. A level that stops at its limit of steps
-    is named in the status; its solution is used.
+    Without a measurement at a usable pixel of the prior the method fails. The status names a level that stopped at its
+    limit of steps; its solution is used.
 
     Parameters
     ----------
@@ -75,17 +76,15 @@ def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
     >>> bool(np.allclose(result.depth, 3.0))
     True
     """
-    begun = time.perf_counter()
     relative = relative_depth(prior)
     measured = measured_pixels(prior, sparse)
     known = np.isfinite(relative)
     paired = measured & known
     if not paired.any():
-        empty = np.full(prior.shape, np.nan, np.float32)
-        return MethodResult(empty, "failed: no usable measurement", time.perf_counter() - begun, {})
+        return failure(prior.shape, "no usable measurement")
     depths = np.where(measured, sparse, 0.0).astype(np.float64)
-    gain, offset = _alignment(prior, sparse, relative[paired], depths[paired])
-    floor = FLOOR * float(depths[paired].min())
+    gain, offset = _align(prior, sparse, relative[paired], depths[paired])
+    floor = DEPTH_FLOOR * float(depths[paired].min())
     aligned = gain * relative + offset
     clamped = int(np.count_nonzero(aligned[known] < floor))
     aligned = np.where(known, np.maximum(aligned, floor), 0.0)
@@ -93,7 +92,7 @@ def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
 
     level, iterations, residual, stopped = _solve_levels(aligned / middle, known, depths / middle, measured)
     with np.errstate(over="ignore"):
-        depth = (middle * np.exp(_upsample(level, FINEST, known))).astype(np.float32)
+        depth = (middle * np.exp(_upsample(level, FINEST_CELL, known))).astype(np.float32)
     failed = known & ~(np.isfinite(depth) & (depth > 0))
     depth[failed] = np.nan
     remarks = [f"stopped at the limit of steps at cells of {stopped} pixels"] if stopped else []
@@ -107,10 +106,11 @@ def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
         "iterations": float(iterations),
         "residual": residual,
     }
-    return MethodResult(depth, status, time.perf_counter() - begun, parameters)
+    return MethodResult(depth, status, parameters=parameters)
 
 
-def _alignment(prior: Prior, sparse: FloatArray, h: _Floats, s: _Floats) -> tuple[float, float]:
+def _align(prior: Prior, sparse: FloatArray, h: _Floats, s: _Floats) -> tuple[float, float]:
+    """Gain and offset of the least squares in depth; a gain alone where these are not determined."""
     fitted = gmetric(prior, sparse).parameters
     if fitted:
         return fitted["gain"], fitted["offset"]
@@ -120,51 +120,51 @@ def _alignment(prior: Prior, sparse: FloatArray, h: _Floats, s: _Floats) -> tupl
 def _solve_levels(
     aligned: _Floats, known: BoolArray, depths: _Floats, measured: BoolArray
 ) -> tuple[_Floats, int, float, str]:
-    """Log depth at the last level, NaN where the prior is not valid; its steps and residual; cells that hit a limit."""
-    sums = [np.stack([_blocks(array, FINEST) for array in (aligned, known, depths, measured)])]
-    while len(sums) < len(LIMITS):
-        sums.append(np.stack([_blocks(array, 2) for array in sums[-1]]))
+    """Log depth at the last level, NaN outside the valid prior; its steps and residual; cells of unfinished levels."""
+    sums = [np.stack([_block_sums(array, FINEST_CELL) for array in (aligned, known, depths, measured)])]
+    while len(sums) < len(ITERATION_LIMITS):
+        sums.append(np.stack([_block_sums(array, 2) for array in sums[-1]]))
     stopped = []
     solution = np.empty((0, 0))
-    for level in reversed(range(len(LIMITS))):
+    for level in reversed(range(len(ITERATION_LIMITS))):
         prior_sum, prior_count, depth_sum, depth_count = sums[level]
         valid = prior_count > 0
         observed = valid & (depth_count > 0)
         guidance = np.log(np.divide(prior_sum, prior_count, where=valid, out=np.ones_like(prior_sum)))
         targets = np.log(np.divide(depth_sum, depth_count, where=observed, out=np.ones_like(depth_sum)))
         guess = guidance if not solution.size else np.where(valid, _upsample(solution, 2, valid), 0.0)
-        right, diagonal = _system(guidance, valid, targets, observed)
+        rhs, diagonal = _system(guidance, valid, targets, observed)
         x = np.pad(guess, 1)
-        limit = LIMITS[len(LIMITS) - 1 - level]
-        iterations, residual, converged = _conjugate_gradients(np.pad(valid, 1), diagonal, right, x, limit)
+        limit = ITERATION_LIMITS[len(ITERATION_LIMITS) - 1 - level]
+        iterations, residual, converged = _conjugate_gradients(np.pad(valid, 1), diagonal, rhs, x, limit)
         if not converged:
-            stopped.append(str(FINEST * 2**level))
+            stopped.append(str(FINEST_CELL * 2**level))
         solution = np.where(valid, x[1:-1, 1:-1], np.nan)
     return solution, iterations, residual, " and ".join(stopped)
 
 
-def _blocks(values: FloatArray | BoolArray, factor: int) -> _Floats:
-    """Sums over blocks of `factor` by `factor`, cut off at the border."""
+def _block_sums(values: FloatArray | BoolArray, factor: int) -> _Floats:
+    """Sums over blocks of `factor` by `factor` values, cut off at the border."""
     across = np.add.reduceat(values, np.arange(0, values.shape[1], factor), axis=1, dtype=np.float64)
     return np.add.reduceat(across, np.arange(0, values.shape[0], factor), axis=0)
 
 
 def _system(guidance: _Floats, valid: BoolArray, targets: _Floats, observed: BoolArray) -> tuple[_Floats, _Floats]:
-    """Right-hand side div g + 5 M log s and the diagonal of A + 5 M, padded by zeros."""
-    right = np.pad(np.where(observed, OBSERVATION_WEIGHT * targets, 0.0), 1)
+    """Right-hand side div g + 5 M log s and the diagonal of A + 5 M, padded with zeros."""
+    rhs = np.pad(np.where(observed, OBSERVATION_WEIGHT * targets, 0.0), 1)
     diagonal = np.pad(np.where(observed, OBSERVATION_WEIGHT, 0.0), 1)
     for axis in (0, 1):
         joined = np.logical_and(*_ends(valid, axis))
         first, second = _ends(guidance, axis)
         gradient = np.where(joined, np.clip(second - first, -LARGEST_GRADIENT, LARGEST_GRADIENT), 0.0)
-        for total, share in ((right, (-gradient, gradient)), (diagonal, (joined, joined))):
-            for end, part in zip(_ends(total[1:-1, 1:-1], axis), share, strict=True):
-                end += part
-    return right, diagonal
+        for total, terms in ((rhs, (-gradient, gradient)), (diagonal, (joined, joined))):
+            for end, term in zip(_ends(total[1:-1, 1:-1], axis), terms, strict=True):
+                end += term
+    return rhs, diagonal
 
 
 def _ends(values: NDArray[Any], axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The two ends of every edge along an axis, as views."""
+    """Views of the values at the two ends of every edge along an axis."""
     return (values[:-1], values[1:]) if axis == 0 else (values[:, :-1], values[:, 1:])
 
 
@@ -172,7 +172,7 @@ def _ends(values: NDArray[Any], axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
 def _apply_row(
     above: _Floats, row: _Floats, below: _Floats, valid: BoolArray, diagonal: _Floats, out: _Floats
 ) -> float:
-    """out = (A + 5 M) p on one row, zero at invalid cells, where p must be zero; returns the row's p . out."""
+    """Write (A + 5 M) p of one row to `out`, zero at invalid cells, where p must be zero; return the row's p . out."""
     dot = 0.0
     for j in range(1, row.size - 1):
         value = diagonal[j] * row[j] - ((above[j] + below[j]) + (row[j - 1] + row[j + 1]))
@@ -184,7 +184,7 @@ def _apply_row(
 
 @compiled(fastmath=SUM)
 def _advance(x: _Floats, r: _Floats, p: _Floats, q: _Floats, step: float) -> float:
-    """x += step p, r -= step q; returns r . r."""
+    """Update x += step p and r -= step q in place; return r . r."""
     total = 0.0
     for k in range(x.size):
         x[k] += step * p[k]
@@ -196,21 +196,21 @@ def _advance(x: _Floats, r: _Floats, p: _Floats, q: _Floats, step: float) -> flo
 
 @compiled()
 def _conjugate_gradients(
-    valid: BoolArray, diagonal: _Floats, right: _Floats, x: _Floats, limit: int
+    valid: BoolArray, diagonal: _Floats, rhs: _Floats, x: _Floats, limit: int
 ) -> tuple[int, float, bool]:
-    """Solve for `x` in place, from its present values; returns steps, relative residual, and whether that suffices.
+    """Solve for `x` in place, starting from its values; return steps, relative residual, and whether it converged.
 
-    One thread: at a quarter of the resolution a pass is too short to share. In a part of the graph without a
-    measurement the matrix is singular but the system consistent, and the guess's mean is kept.
+    It uses one thread: at a quarter of the resolution a pass is too short to be worth dividing. In a part of the graph
+    without a measurement the matrix is singular but the system is consistent, and the mean of the guess is preserved.
     """
     rows = x.shape[0]
     q = np.zeros_like(x)
     for i in range(1, rows - 1):
         _apply_row(x[i - 1], x[i], x[i + 1], valid[i], diagonal[i], q[i])
-    r = right - q
+    r = rhs - q
     p = r.copy()
     square = np.sum(r * r)
-    size = math.sqrt(np.sum(right * right))
+    size = math.sqrt(np.sum(rhs * rhs))
     enough = max(TOLERANCE * size, ROUNDING * math.sqrt(x.size))
     steps = 0
     while math.sqrt(square) > enough and steps < limit:
@@ -228,9 +228,9 @@ def _conjugate_gradients(
 
 
 def _upsample(values: _Floats, factor: int, wanted: BoolArray) -> _Floats:
-    """Bilinear between cell centres, over those of the four cells that are not NaN; NaN where it is not wanted.
+    """Bilinear interpolation between cell centres, over those of the four cells that are not NaN; NaN outside `wanted`.
 
-    A wanted pixel's own cell must be valid: it then has at least a quarter of the weight.
+    The cell of a wanted pixel must be valid; it has at least a quarter of the weight.
     """
     out = np.full(wanted.shape, np.nan)
     _upsample_rows(values, factor, wanted, out)

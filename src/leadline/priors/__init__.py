@@ -1,24 +1,23 @@
-"""Monocular networks as priors: `prior_source("onnx:model.onnx")(image)` gives a `Prior`."""
+"""Monocular networks as priors: ``prior_source("onnx:model.onnx")(image)`` returns a `Prior`."""
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import InputError
+from leadline.base.errors import InputError, param
+from leadline.base.registry import Registry, check_options
 from leadline.core.prior import Prior, PriorKind
 
 
 class PriorSource(Protocol):
-    """Something that predicts relative depth for an image. Subclass it: `batch` then comes for free."""
+    """Something that predicts relative depth for an image."""
 
     name: str  # as it appears in records
     quantity: PriorKind
@@ -26,53 +25,20 @@ class PriorSource(Protocol):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Changes whenever a prediction may: a hash of the model and of every option."""
+        """A hash of the model and of every option, which changes whenever a prediction may change."""
         ...
 
     @abstractmethod
     def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
-        """The prediction for an (H, W, 3) image, which is image `name` of `dataset` where these are known."""
+        """The prior of an (H, W, 3) image; `dataset` and `name` say where it was loaded from, if that is known."""
         ...
-
-    def batch(
-        self, images: Sequence[NDArray[np.uint8]], *, dataset: Any = None, names: Sequence[str | None] | None = None
-    ) -> list[Prior]:
-        """The predictions for several images, as one call each would give them; networks may do them together."""
-        return [
-            self(image, dataset=dataset, name=name)
-            for image, name in zip(images, names if names is not None else [None] * len(images), strict=True)
-        ]
-
-
-class BatchedPrior(PriorSource):
-    """A network that takes several images of one size at a time."""
-
-    @abstractmethod
-    def predict(self, images: Sequence[NDArray[np.uint8]]) -> list[Prior]:
-        """The predictions for (H, W, 3) images of one size, by one pass of the network."""
-        ...
-
-    def takes_several(self) -> bool:
-        """False for a network that was made for one image at a time."""
-        return True
-
-    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
-        return self.predict([as_image(image)])[0]
-
-    def batch(
-        self, images: Sequence[NDArray[np.uint8]], *, dataset: Any = None, names: Sequence[str | None] | None = None
-    ) -> list[Prior]:
-        """As `PriorSource.batch`; images of one size go through the network together."""
-        if len({as_image(image).shape for image in images}) == 1 and self.takes_several():
-            return self.predict(images)
-        return super().batch(images, dataset=dataset, names=names)
 
 
 @dataclass(frozen=True)
 class PriorFacts:
     """One row of the list of priors."""
 
-    factory: str  # "module:Class"
+    target: str  # "module:Class", imported when the prior is used
     summary: str
     quantity: str  # "depth", "disparity", or "as declared" by the model's card, its configuration or the user
     gauge: str  # "metric", "scale", "affine", "unknown"
@@ -80,16 +46,18 @@ class PriorFacts:
     size: str | None = None  # number of parameters
     licence: str = "your model's"  # of the weights
     commercial: bool = True  # whether the licence allows commercial use, as far as it is known here
-    extra: str | None = None  # leadline's extra that installs what it needs
-    options: Mapping[str, Any] = field(default_factory=dict)  # arguments of the factory that the name stands for
+    extra: str | None = None  # leadline's extra that installs the packages it needs
+    install: str | None = None  # the command that installs them, where no extra does
+    options: Mapping[str, Any] = field(default_factory=dict)  # arguments of the class that the name implies
 
 
 _MOGE = PriorFacts(
     "leadline.priors.moge:MogePrior",
-    "MoGe-2, 2025: points, mask and camera",
+    "MoGe-2, 2025: depth, mask and camera",
     quantity="depth",
     gauge="metric",
     licence="MIT",
+    install="pip install git+https://github.com/microsoft/MoGe.git",
     options={"version": 2},
 )
 _TRANSFORMERS = PriorFacts(
@@ -131,26 +99,26 @@ PRIORS: dict[str, PriorFacts] = {
     "transformers": _TRANSFORMERS,
     "onnx": PriorFacts(
         "leadline.priors.onnx:OnnxPrior",
-        "any network in an .onnx file, fed as its card says",
+        "any network in an .onnx file with a model card",
         quantity="as declared",
         gauge="unknown",
         extra="onnx",
     ),
     "files": PriorFacts(
-        "leadline.priors.stored:FilePriors",
-        "predictions saved earlier, one file an image",
+        "leadline.priors.without_network:FilePriors",
+        "predictions saved earlier, one file per image",
         quantity="as declared",
         gauge="unknown",
     ),
     "scene": PriorFacts(
-        "leadline.priors.stored:ScenePriors",
-        "the predictions that scene folders carry",
+        "leadline.priors.without_network:ScenePriors",
+        "the predictions that scene folders contain",
         quantity="as declared",
         gauge="unknown",
     ),
     "none": PriorFacts(
-        "leadline.priors.stored:NoPrior",
-        "no network: a constant, the floor for any other",
+        "leadline.priors.without_network:NoPrior",
+        "no network: a constant prior",
         quantity="depth",
         gauge="scale",
         licence="none needed",
@@ -159,42 +127,40 @@ PRIORS: dict[str, PriorFacts] = {
 
 
 def prior_source(spec: str, **options: Any) -> PriorSource:
-    """The source that ``NAME``, ``NAME:path`` or ``NAME:id`` names; see `PRIORS` for the names.
+    """The source of priors that ``NAME``, ``NAME:path`` or ``NAME:id`` names; `PRIORS` lists the names.
 
-    A name with a model of its own needs no argument; one that is given, an id of the hub or a path, replaces it:
+    A name with a default model needs no argument. An id of the hub or a path after the colon replaces that model:
     ``depth-anything-v2-small``, ``transformers:Intel/dpt-large``, ``onnx:model.onnx``, ``files:predictions/``.
 
     Parameters
     ----------
     spec : str
     **options
-        Of that kind of source, e.g. ``device="cuda"``, ``floor=0.02``; `prior_options` has their names.
+        Options of that kind of source, e.g. ``device="cuda"``, ``floor=0.02``; `prior_options` lists them.
 
     Raises
     ------
     InputError
-        If there is no such name, it does not take such an option, or its model is missing.
-    MissingExtra, FileError
-        What it needs is not installed, or the model is not there.
+        There is no such name, it does not take such an option, or it needs a model.
+    MissingExtra
+        A package that it needs is not installed.
+    FileError
+        The model does not exist.
     """
     name, _, argument = spec.partition(":")
-    facts, factory = _facts(name), _factory(name)
+    target = _load(name)
+    check_options(f"The prior {name!r}", options, prior_options(name))
+    facts = PRIORS[name]
     model = argument or facts.model
-    arguments = (model,) if model else ()
-    accepted = prior_options(name)
-    unknown = sorted(options.keys() - set(accepted))
-    if unknown:
-        raise InputError(
-            f"The prior {name!r} takes no option {', '.join(unknown)}. It takes: {', '.join(accepted) or 'none'}."
-        )
-    bound = {**facts.options, **options}
+    arguments, keywords = (model,) if model else (), {**facts.options, **options}
     try:
-        inspect.signature(factory).bind(*arguments, **bound)
+        inspect.signature(target).bind(*arguments, **keywords)
     except TypeError as error:
         raise InputError(
-            f"The prior {spec!r} cannot be opened: {error}. A model or folder follows a colon, as in onnx:model.onnx."
+            f"{param('prior')}: {spec!r} cannot be opened: {error}. A model or folder follows a colon, as in "
+            "onnx:model.onnx."
         ) from error
-    return factory(*arguments, **bound)
+    return target(*arguments, **keywords)
 
 
 def prior_options(name: str) -> tuple[str, ...]:
@@ -205,21 +171,21 @@ def prior_options(name: str) -> tuple[str, ...]:
     >>> prior_options("files")
     ('kind', 'floor', 'name')
     """
-    facts, parameters = _facts(name), inspect.signature(_factory(name)).parameters.values()
+    parameters = inspect.signature(_load(name)).parameters.values()
     keywords = (parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
-    return tuple(keyword for keyword in keywords if keyword not in facts.options)
+    return tuple(keyword for keyword in keywords if keyword not in PRIORS[name].options)
 
 
-def shift_floor(quantity: str, gauge: str, floor: float | None = None) -> float:
-    """The floor of a network's disparity (see `Prior`): `floor` if given, else a choice that its gauge calls for.
+def default_floor(quantity: str, gauge: str, floor: float | None = None) -> float:
+    """The floor of a network's disparity (see `Prior`): `floor` if it is given, or else a default for its gauge.
 
-    A disparity of unknown shift reaches zero at far pixels, which would have no depth: a hundredth of the largest is
-    then the least. What has no such shift is left as it is.
+    A disparity of unknown shift reaches zero at far pixels, which would have no depth. It is raised to at least a
+    hundredth of its maximum. Other quantities and gauges have no such shift, and the floor is 0.
 
     Examples
     --------
-    >>> shift_floor("disparity", "affine"), shift_floor("disparity", "scale"), shift_floor("disparity", "affine", 0.0)
-    (0.01, 0.0, 0.0)
+    >>> default_floor("disparity", "affine"), default_floor("disparity", "scale")
+    (0.01, 0.0)
     """
     if floor is not None:
         return floor
@@ -227,21 +193,13 @@ def shift_floor(quantity: str, gauge: str, floor: float | None = None) -> float:
 
 
 def as_image(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The same array if it is an (H, W, 3) picture of uint8; InputError otherwise."""
+    """`image` itself if it is a non-empty (H, W, 3) array of uint8; `InputError` otherwise."""
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or image.size == 0:
-        raise InputError(f"`image` must be a non-empty (H, W, 3) uint8, got shape {image.shape} of {image.dtype}.")
+        raise InputError(
+            f"{param('image')} must be a non-empty (H, W, 3) uint8 array, got shape {image.shape} of {image.dtype}."
+        )
     return image
 
 
-def _facts(name: str) -> PriorFacts:
-    if name not in PRIORS:
-        close = difflib.get_close_matches(name, PRIORS, n=3)
-        advice = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(PRIORS)}."
-        raise InputError(f"There is no prior {name!r}: {advice}")
-    return PRIORS[name]
-
-
-def _factory(name: str) -> Callable[..., PriorSource]:
-    module, _, attribute = _facts(name).factory.partition(":")
-    factory: Callable[..., PriorSource] = getattr(import_module(module), attribute)
-    return factory
+def _load(name: str) -> Callable[..., PriorSource]:
+    return Registry("prior", {key: facts.target for key, facts in PRIORS.items()}).load(name)

@@ -10,35 +10,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, InputError
+from leadline.base.errors import FileError, require_positive
 from leadline.core.prior import Prior, PriorKind
 from leadline.geometry.cameras import Camera
+from leadline.io.reading import read_json
 from leadline.priors import PriorSource, as_image
-from leadline.priors.device import inference, require_packages, torch_device, torch_module
-from leadline.priors.weights import local_weights, model_config, require_safetensors, short_name, weights_digest
+from leadline.priors.model_files import local_weights, require_safetensors, short_name, weights_digest
+from leadline.priors.torch_runtime import first_line, inference, require_packages, torch_device, torch_module
 
 EXTRA = "depth-anything-3"
 GAUGES = {"da3mono": "affine", "da3metric": "scale", "da3nested": "metric", "da3": "scale"}
-"""By the beginning of the model's name. The metric model's metres need a focal length, so here it is up to scale."""
+"""The gauge by the beginning of the model's name. Metres of the metric model need the focal length, so "scale"."""
 
 
 class DepthAnything3Prior(PriorSource):
-    """A prior from Depth Anything 3: depth, sky left out, and a camera where the model predicts one.
-
-    Images are seen one by one: several at once would be taken for views of one scene.
+    """A prior from Depth Anything 3: depth, invalid in the sky, and a camera where the model predicts one.
 
     Parameters
     ----------
     model : str or path
         An id of the hub such as ``depth-anything/DA3MONO-LARGE``, or a folder with its config.json and weights.
     device : str
-        "auto", "cpu", "cuda", ... The package computes in half precision by its own rule.
+        "auto", "cpu", "cuda", ... The package chooses the dtype itself.
     resolution : int
-        Pixels of the longer side at which the network works.
+        Longer side of the network's input in pixels.
     name : str, optional
         For records. Default: the last part of `model`.
     threads : int, optional
-        Of the network on the processor. Default: torch's own choice.
+        Number of processor threads. Default: torch's own choice.
     """
 
     quantity: PriorKind = "depth"
@@ -52,18 +51,17 @@ class DepthAnything3Prior(PriorSource):
         name: str | None = None,
         threads: int | None = None,
     ) -> None:
-        if not resolution > 0:
-            raise InputError(f"`resolution` must be a positive number of pixels, got {resolution!r} instead.")
+        require_positive(resolution=resolution)
         require_packages(("torch", "depth_anything_3"), EXTRA, f"the model {model}")
         self.folder = local_weights(model)
         require_safetensors(self.folder)
-        label = str(model_config(self.folder).get("model_name", ""))
-        fitting = next((gauge for start, gauge in GAUGES.items() if label.startswith(start)), None)
-        if fitting is None:
+        label = str(read_json(self.folder / "config.json", "a model's configuration").get("model_name", ""))
+        gauge = next((gauge for start, gauge in GAUGES.items() if label.startswith(start)), None)
+        if gauge is None:
             raise FileError(
                 f"{self.folder / 'config.json'}: expected a model_name that begins with da3, got {label!r}."
             )
-        self.gauge = fitting
+        self.gauge = gauge
         self.name = name or short_name(model)
         self.device, self.resolution = device, int(resolution)
         self._threads = threads
@@ -73,7 +71,7 @@ class DepthAnything3Prior(PriorSource):
         return hashlib.sha256(repr((weights_digest(self.folder), self.resolution)).encode()).hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loaded": None}  # a network belongs to its process
+        return {**self.__dict__, "_loaded": None}  # each process loads the network itself
 
     def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
         from PIL import Image
@@ -91,7 +89,7 @@ class DepthAnything3Prior(PriorSource):
             )
             valid = np.asarray(sky) < 0.5
         if found.intrinsics is not None:
-            # Theirs are of the resized picture, with the first pixel's centre at one half.
+            # These are for the resized image, with the centre of the first pixel at one half.
             (fx, _, cx), (_, fy, cy), _ = np.asarray(found.intrinsics[0], np.float64).tolist()
             rows, columns = depth.shape
             camera = Camera(columns, rows, fx, fy, cx - 0.5, cy - 0.5).scaled(width, height)
@@ -105,7 +103,7 @@ class DepthAnything3Prior(PriorSource):
                 network = import_module("depth_anything_3.api").DepthAnything3.from_pretrained(str(self.folder))
             except Exception as error:
                 raise FileError(
-                    f"{self.folder}: Depth Anything 3's package cannot load it: {str(error).strip().splitlines()[0]}"
+                    f"{self.folder}: Depth Anything 3's package cannot load it: {first_line(error)}."
                 ) from error
             self._loaded = torch, network.to(device).eval()
         return self._loaded

@@ -1,4 +1,4 @@
-"""MoGe-2 and MoGe-3 through Microsoft's own package: metric depth, where it holds, and the camera they believe in."""
+"""MoGe-2 and MoGe-3 through Microsoft's own package: metric depth, a mask and a camera."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import math
 import sys
 import warnings
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,28 +15,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, InputError, MissingExtra
+from leadline.base.errors import FileError, InputError, MissingExtra, param
 from leadline.core.prior import Prior, PriorKind
 from leadline.geometry.cameras import Camera
-from leadline.priors import BatchedPrior
-from leadline.priors.device import check_precision, first_line, inference, torch_device, torch_module
-from leadline.priors.weights import local_weights, short_name, weights_digest
+from leadline.priors import PRIORS, PriorSource, as_image
+from leadline.priors.model_files import local_weights, short_name, weights_digest
+from leadline.priors.torch_runtime import check_dtype, first_line, inference, torch_device, torch_module
 
 CHECKPOINT = "model.pt"
-INSTALL = "pip install git+https://github.com/microsoft/MoGe.git"
-REFINE_STEPS = 3  # MoGe-3's own default
-_REFINER = "moge.model.modules.sparse_unet"  # the one module of MoGe-3 that needs FlexGEMM
+REFINE_STEPS = 3  # the default of MoGe-3
+_REFINER = "moge.model.modules.sparse_unet"  # the only module of MoGe-3 that needs FlexGEMM
 
 
 class MissingMoge(MissingExtra):
-    """The package is not on PyPI, so no extra of leadline can bring it."""
+    """The package moge is not installed. It is not on PyPI, so no extra of leadline can install it."""
 
     def __init__(self, reason: str) -> None:
-        ImportError.__init__(self, f"MoGe needs the package 'moge', {reason}: {INSTALL}")
+        ImportError.__init__(self, f"MoGe needs the package 'moge', {reason}: {PRIORS['moge-2'].install}")
 
 
-class MogePrior(BatchedPrior):
-    """A prior from MoGe-2 or MoGe-3: depth in metres as far as a network can tell, a mask, and a camera.
+class MogePrior(PriorSource):
+    """A prior from MoGe-2 or MoGe-3: an estimate of metric depth, a mask, and a camera.
 
     Pixels outside of its mask, mostly sky, are not valid. MoGe-3 refines its depth by sparse convolutions of the
     package FlexGEMM, which run on CUDA only; elsewhere the network is loaded without its refiner, and `note` says so.
@@ -48,30 +46,30 @@ class MogePrior(BatchedPrior):
         An id of the hub such as ``Ruicheng/moge-2-vitl``, a checkpoint, or a folder with a ``model.pt``. An id that is
         not in the hub's cache is downloaded. The package reads checkpoints with torch's ``weights_only``.
     version : {2, 3}
-        Of MoGe; must be that of the model.
+        Version of MoGe; must be that of the model.
     device : str
         "auto", "cpu", "cuda", ...
-    precision : {"float32", "float16"}
-        float16 is MoGe's own mixed precision.
+    dtype : {"float32", "float16"}
+        float16 is the mixed precision of MoGe.
     fov_x : float, optional
         Horizontal field of view in degrees, if it is known. Default: predicted.
     focal : float, optional
-        The same as a focal length fx in pixels, for images that differ in width.
+        The focal length fx in pixels, instead of `fov_x`; for images that differ in width.
     resolution_level : int
-        From 0, coarse and quick, to 9.
+        From 0, coarse and fast, to 9.
     refine_steps : int, optional
-        Of MoGe-3. Default: 3 where its refiner can run, 0 elsewhere.
+        Refinement steps of MoGe-3. Default: 3 where its refiner can run, 0 elsewhere.
     name : str, optional
         For records. Default: the last part of `model`.
     threads : int, optional
-        Of the network on the processor. Default: torch's own choice.
+        Number of processor threads. Default: torch's own choice.
 
     Raises
     ------
     MissingExtra
         The package, or torch, is not installed.
     InputError
-        An option is out of its range or not for this version or device.
+        An option is out of its range or does not apply to this version or device.
     FileError
         There is no such model.
     """
@@ -85,7 +83,7 @@ class MogePrior(BatchedPrior):
         *,
         version: int = 2,
         device: str = "auto",
-        precision: str = "float32",
+        dtype: str = "float32",
         fov_x: float | None = None,
         focal: float | None = None,
         resolution_level: int = 9,
@@ -93,101 +91,98 @@ class MogePrior(BatchedPrior):
         name: str | None = None,
         threads: int | None = None,
     ) -> None:
-        _check(version, precision, fov_x, focal, resolution_level, refine_steps)
-        if find_spec("moge") is None:  # before a download, which would be for nothing
+        _check(version, dtype, fov_x, focal, resolution_level, refine_steps)
+        if find_spec("moge") is None:  # checked before a download
             raise MissingMoge("which is not on PyPI")
         self.name = name or short_name(model)
-        self.version, self.device, self.precision = version, device, precision
+        self.version, self.device, self.dtype = version, device, dtype
         self.fov_x, self.focal, self.resolution_level = fov_x, focal, resolution_level
-        self._place = local_weights(model, patterns=(CHECKPOINT,))
-        self.checkpoint = _checkpoint(self._place)
+        self._location = local_weights(model, patterns=(CHECKPOINT,))
+        self.checkpoint = _find_checkpoint(self._location)
         self._threads = threads
-        self._asked_steps = refine_steps
+        self._requested_steps = refine_steps
         self._network: Any = None
-        self._plan: tuple[Any, Any, int] | None = None  # class, device, refinement steps
+        self._choice: tuple[Any, Any, int] | None = None  # class, device, refinement steps
 
     @property
     def note(self) -> str:
-        """What a user should know of these predictions; "" if nothing."""
-        if self.version != 3 or self._asked_steps == 0 or self._planned()[2]:
+        """A remark about these predictions for the user, or ""."""
+        if self.version != 3 or self._requested_steps == 0 or self._choose()[2]:
             return ""
         return (
-            f"{self.name}: without its refiner, which needs a CUDA device and the package FlexGEMM; fine detail is "
+            f"{self.name} runs without its refiner, which needs a CUDA device and the package FlexGEMM; fine detail is "
             "that of MoGe-3's first pass."
         )
 
     def fingerprint(self) -> str:
-        """Of the weights and every option; of the device only whether the refiner runs on it."""
-        options = (self.version, self.precision, self.fov_x, self.focal, self.resolution_level, self._planned()[2])
-        return hashlib.sha256(repr((weights_digest(self._place), options)).encode()).hexdigest()
+        """A hash of the weights and every option; of the device it contains only whether the refiner runs on it."""
+        options = (self.version, self.dtype, self.fov_x, self.focal, self.resolution_level, self._choose()[2])
+        return hashlib.sha256(repr((weights_digest(self._location), options)).encode()).hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_network": None, "_plan": None}  # a network belongs to its process
+        return {**self.__dict__, "_network": None, "_choice": None}  # each process loads the network itself
 
-    def predict(self, images: Sequence[NDArray[np.uint8]]) -> list[Prior]:
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        height, width = as_image(image).shape[:2]
         torch, network = _torch(), self._load()
-        _, device, steps = self._planned()
-        height, width = images[0].shape[:2]
+        _, device, steps = self._choose()
         options: dict[str, Any] = {"refine_steps": steps} if self.version == 3 else {}
         try:
             with inference(torch, self._threads):
-                pixels = torch.from_numpy(np.stack(images)).to(device).permute(0, 3, 1, 2).float() / 255
+                pixels = torch.from_numpy(image[None].copy()).to(device).permute(0, 3, 1, 2).float() / 255
                 found = network.infer(
                     pixels,
                     fov_x=_field_of_view(self.fov_x, self.focal, width),
                     resolution_level=self.resolution_level,
-                    apply_mask=False,  # the mask comes as `valid`, and what is below it stays readable
-                    use_fp16=self.precision == "float16",
+                    apply_mask=False,  # the mask is returned as `valid`; depth outside of it stays readable
+                    use_fp16=self.dtype == "float16",
                     **options,
                 )
-                depth, mask, cameras = (
-                    None if found.get(key) is None else found[key].cpu().numpy()
+                depth, mask, intrinsics = (
+                    None if found.get(key) is None else found[key][0].cpu().numpy()
                     for key in ("depth", "mask", "intrinsics")
                 )
-        except Exception as error:  # out of memory, a foreign checkpoint: torch's errors share no base
+        except Exception as error:  # out of memory, a foreign checkpoint: torch's errors share no base class
             raise InputError(
-                f"{self.name} failed on {len(images)} image(s) of {width}x{height} pixels on {device}: "
-                f"{first_line(error)}. Try a smaller image, a lower resolution_level, or another device."
+                f"{self.name} failed on an image of {width}x{height} pixels on {device}: {first_line(error)}. "
+                f"Try a smaller image, a lower {param('resolution_level')}, or another {param('device')}."
             ) from error
         if depth is None:
             raise FileError(f"{self.checkpoint}: this MoGe predicts no depth; use a model with a head for points.")
-        return [
-            Prior(
-                depth[i].astype(np.float32),
-                valid=None if mask is None else mask[i].astype(bool),
-                camera=None if cameras is None else pixel_camera(cameras[i], width, height),
-            )
-            for i in range(len(images))
-        ]
+        return Prior(
+            depth.astype(np.float32),
+            valid=None if mask is None else mask.astype(bool),
+            camera=None if intrinsics is None else pixel_camera(intrinsics, width, height),
+        )
 
-    def _planned(self) -> tuple[Any, Any, int]:
-        """The class of the network, its device, and how often it refines; decided once a process."""
-        if self._plan is None:
+    def _choose(self) -> tuple[Any, Any, int]:
+        """The class of the network, its device, and the number of refinement steps; chosen once per process."""
+        if self._choice is None:
             torch = _torch()
-            device = torch_device(torch, self.device, self.precision)
+            device = torch_device(torch, self.device, self.dtype)
             kind, refiner = _network_class(self.version)
             able = refiner and device.type == "cuda"
-            if self._asked_steps and not able:
+            if self._requested_steps and not able:
                 raise InputError(
-                    f"`refine_steps` must be 0 here, got {self._asked_steps}: the refiner of MoGe-3 needs a CUDA "
-                    f"device (this is {device}) and the package FlexGEMM ({'found' if refiner else 'not usable'})."
+                    f"{param('refine_steps')} must be 0 here, got {self._requested_steps}: MoGe-3's refiner needs a "
+                    f"CUDA device (it runs on {device}) and FlexGEMM ({'found' if refiner else 'not usable'})."
                 )
-            steps = REFINE_STEPS if self._asked_steps is None else self._asked_steps
-            self._plan = kind, device, steps if able else 0
-        return self._plan
+            steps = REFINE_STEPS if self._requested_steps is None else self._requested_steps
+            self._choice = kind, device, steps if able else 0
+        return self._choice
 
     def _load(self) -> Any:
         if self._network is None:
-            kind, device, steps = self._planned()
-            # Without steps to refine, its refiner would be so much memory for nothing, or could not be built at all.
+            kind, device, steps = self._choose()
+            # Without refinement steps the refiner only takes memory, and without FlexGEMM it cannot be built at all.
             options = {} if self.version == 2 or steps else {"model_kwargs": {"refiner": None}}
             try:
                 with warnings.catch_warnings():
                     if options:
-                        warnings.simplefilter("ignore")  # that the refiner's weights are left over is in `note`
+                        warnings.simplefilter("ignore")  # that the refiner's weights are not used
                     network = kind.from_pretrained(str(self.checkpoint), **options)
                 self._network = network.to(device).eval()
-            except Exception as error:  # a pickle with more than weights, another version's keys, no memory
+            except Exception as error:  # a pickle with more than weights, the keys of another version, no memory
                 raise FileError(
                     f"{self.checkpoint}: cannot be loaded as MoGe-{self.version} ({first_line(error)})."
                 ) from error
@@ -197,7 +192,7 @@ class MogePrior(BatchedPrior):
 def pixel_camera(intrinsics: NDArray[Any], width: int, height: int) -> Camera:
     """The camera of MoGe's normalised (3, 3) intrinsics, in pixels whose centres are at integers.
 
-    MoGe counts from the picture's border, half a pixel before the first centre, in widths and heights of the picture.
+    MoGe measures in widths and heights of the image from its corner, half a pixel before the first centre.
 
     Examples
     --------
@@ -212,18 +207,18 @@ def _field_of_view(fov_x: float | None, focal: float | None, width: int) -> floa
     return fov_x if focal is None else math.degrees(2 * math.atan(width / (2 * focal)))
 
 
-def _checkpoint(place: Path) -> Path:
-    checkpoint = place / CHECKPOINT if place.is_dir() else place
+def _find_checkpoint(location: Path) -> Path:
+    checkpoint = location / CHECKPOINT if location.is_dir() else location
     if not checkpoint.is_file():
-        raise FileError(f"{place}: there is no {CHECKPOINT} in it; give a MoGe checkpoint, or its folder.")
+        raise FileError(f"{location}: there is no {CHECKPOINT} in it; give a MoGe checkpoint, or its folder.")
     return checkpoint
 
 
 def _network_class(version: int) -> tuple[Any, bool]:
     """The class of the network, and whether its refiner can be built.
 
-    FlexGEMM is imported by the package itself, and fails to be where it is not installed or finds no Triton. A
-    placeholder for the one module that uses it lets the rest be imported: networks then have no refiner.
+    The package imports FlexGEMM, which fails where that is not installed or finds no Triton. With a placeholder for the
+    only module that uses it, the rest can be imported, and networks have no refiner.
     """
     module = f"moge.model.v{version}"
     try:
@@ -232,7 +227,7 @@ def _network_class(version: int) -> tuple[Any, bool]:
         if error.name is not None and module.startswith(error.name):
             raise MissingMoge(f"and the one installed has no {module}; a newer one") from error
         cause: Exception = error
-    except Exception as error:  # what a broken CUDA library raises is not always an ImportError
+    except Exception as error:  # a broken CUDA library may raise other errors than ImportError
         cause = error
     sys.modules.setdefault(_REFINER, _placeholder())
     try:
@@ -254,23 +249,22 @@ def _torch() -> Any:
 
 def _check(
     version: int,
-    precision: str,
+    dtype: str,
     fov_x: float | None,
     focal: float | None,
     resolution_level: int,
     refine_steps: int | None,
 ) -> None:
     if version not in (2, 3):
-        raise InputError(f"`version` must be 2 or 3, got {version!r} instead.")
-    if check_precision(precision) == "bfloat16":
-        raise InputError("`precision` must be float32 or float16 for MoGe, got 'bfloat16' instead.")
+        raise InputError(f"{param('version')} must be 2 or 3, got {version!r} instead.")
+    check_dtype(dtype, ("float32", "float16"))
     if fov_x is not None and focal is not None:
-        raise InputError("`fov_x` and `focal` say the same; give one of them.")
+        raise InputError(f"{param('fov_x')} and {param('focal')} exclude each other; give one of them.")
     if fov_x is not None and not 0 < fov_x < 180:
-        raise InputError(f"`fov_x` must be an angle between 0 and 180 degrees, got {fov_x!r} instead.")
+        raise InputError(f"{param('fov_x')} must be an angle between 0 and 180 degrees, got {fov_x!r} instead.")
     if focal is not None and not (focal > 0 and math.isfinite(focal)):
-        raise InputError(f"`focal` must be a positive number of pixels, got {focal!r} instead.")
+        raise InputError(f"{param('focal')} must be a positive number of pixels, got {focal!r} instead.")
     if resolution_level not in range(10):
-        raise InputError(f"`resolution_level` must be a whole number from 0 to 9, got {resolution_level!r} instead.")
+        raise InputError(f"{param('resolution_level')} must be an integer from 0 to 9, got {resolution_level!r}.")
     if refine_steps is not None and (version != 3 or not isinstance(refine_steps, int) or refine_steps < 0):
-        raise InputError(f"`refine_steps` must be at least 0, and is for MoGe-3 only, got {refine_steps!r} instead.")
+        raise InputError(f"{param('refine_steps')} must be at least 0, and is for MoGe-3 only, got {refine_steps!r}.")

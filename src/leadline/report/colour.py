@@ -1,25 +1,25 @@
-"""Maps of numbers as pictures.
+"""Colour pictures of depth, errors, normals and measurements.
 
-Both ramps were laid out in a perceptual space with lightness changing evenly from end to end, so they keep their
-order for colour-blind readers and in grey print. Unknown pixels are a neutral grey that neither ramp contains.
+The lightness of both colour schemes changes evenly from end to end, so they keep their order for colour-blind readers
+and in grey print. Unknown pixels are a neutral grey that neither scheme contains.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray, as_map
-from leadline.base.errors import InputError
+from leadline.base.errors import InputError, param, require_choice
 
 Scheme = Literal["depth", "error"]
 Picture = NDArray[np.uint8]  # (H, W, 3) RGB
 
 UNKNOWN = (128, 128, 128)
 _STOPS: dict[Scheme, list[tuple[int, int, int]]] = {
-    # far to near: night blue, plum, coral, straw
+    # far to near: dark blue, purple, coral, pale yellow
     "depth": [
         (11, 16, 57),
         (47, 25, 100),
@@ -31,7 +31,7 @@ _STOPS: dict[Scheme, list[tuple[int, int, int]]] = {
         (254, 200, 121),
         (251, 244, 190),
     ],
-    # none to large: paper, ochre, rust, dried blood: ink is error
+    # no error to large error: off-white, ochre, rust, dark red
     "error": [
         (247, 246, 231),
         (223, 205, 145),
@@ -44,9 +44,9 @@ _STOPS: dict[Scheme, list[tuple[int, int, int]]] = {
 }
 
 
-def limits(values: FloatArray, scheme: Scheme = "depth") -> tuple[float, float]:
-    """The range that `colourise` shows by itself: percentiles 1 to 99, from 0 on for errors; NaN if all is unknown."""
-    known = _known(as_map(values, "values"), _checked(scheme))
+def colour_range(values: FloatArray, scheme: Scheme = "depth") -> tuple[float, float]:
+    """The default range of `colourise`: percentiles 1 to 99, but from 0 for errors; NaN if all values are unknown."""
+    known = _known(as_map(values, "values"), scheme)
     if not known.any():
         return float("nan"), float("nan")
     low, high = (float(value) for value in np.percentile(np.asarray(values)[known], (1, 99)))
@@ -58,21 +58,21 @@ def colourise(
 ) -> Picture:
     """A map as an RGB picture, (H, W, 3) uint8.
 
-    Depth runs evenly in *inverse* depth, near bright and warm, since that is where a depth map has its detail;
-    errors run evenly from `low` to `high`, larger being darker. Values beyond the range take the colour of its end.
+    Colours of depth are linear in *inverse* depth, near ones bright, since most detail is near. Colours of errors are
+    linear from `low` to `high`, larger ones darker. Values outside the range get the colour of its nearer end.
 
     Parameters
     ----------
     values : (H, W) array
-        NaN and inf, and for depth values <= 0, are unknown and come out grey.
+        NaN and inf, and for depth also values <= 0, are unknown and grey.
     low, high : float, optional
-        Range shown; see `limits` for the default.
+        Range of the colours; see `colour_range` for the default.
     scheme : {"depth", "error"}
 
     Raises
     ------
     InputError
-        If the scheme is unknown, or the range is empty or, for depth, not positive.
+        The scheme is unknown, or the range is empty or, for depth, not positive.
 
     Examples
     --------
@@ -80,16 +80,17 @@ def colourise(
     [[[251, 244, 190], [128, 128, 128], [11, 16, 57]]]
     """
     values = as_map(values, "values")
-    known = _known(values, _checked(scheme))
-    found = limits(values, scheme) if low is None or high is None else (low, high)
+    known = _known(values, scheme)
+    found = colour_range(values, scheme) if low is None or high is None else (low, high)
     low, high = (found[0] if low is None else low), (found[1] if high is None else high)
     if low > high or (scheme == "depth" and low <= 0):
         raise InputError(
-            f"`low` and `high` must be in order, and positive for depth, got {low!r} and {high!r} instead."
+            f"{param('low')} and {param('high')} must be in order, and positive for depth, "
+            f"got {low!r} and {high!r} instead."
         )
     kept = values[known].astype(np.float64)
     near, far = (1 / low, 1 / high) if scheme == "depth" else (high, low)
-    # A map of one single value has no range; it is shown at the ramp's start.
+    # The range of a map with a single value is empty; it gets the first colour.
     position = ((1 / kept if scheme == "depth" else kept) - far) / (near - far) if near > far else np.zeros(kept.shape)
     picture = np.empty((*values.shape, 3), np.uint8)
     picture[:] = UNKNOWN
@@ -98,9 +99,9 @@ def colourise(
 
 
 def colour_bar(width: int, height: int, scheme: Scheme) -> Picture:
-    """The ramp as a (height, width, 3) strip: nearest or no error at the left."""
+    """The colours of a scheme as a (height, width, 3) strip, with the nearest depth or no error at the left."""
     position = np.linspace(0, 1, width)
-    strip = _ramp(position[::-1] if _checked(scheme) == "depth" else position, scheme)
+    strip = _ramp(position[::-1] if scheme == "depth" else position, scheme)
     return np.tile(strip, (height, 1, 1))
 
 
@@ -108,7 +109,7 @@ def normals_picture(normals: FloatArray) -> Picture:
     """Unit normals, (H, W, 3) in camera axes, as RGB: red to the right, green up, blue towards the camera."""
     normals = np.asarray(normals)
     if normals.ndim != 3 or normals.shape[-1] != 3:
-        raise InputError(f"`normals` must be an (H, W, 3) array, got shape {normals.shape} instead.")
+        raise InputError(f"{param('normals')} must be an (H, W, 3) array, got shape {normals.shape} instead.")
     known = np.isfinite(normals).all(axis=-1)
     picture = np.empty(normals.shape, np.uint8)
     picture[:] = UNKNOWN
@@ -116,10 +117,20 @@ def normals_picture(normals: FloatArray) -> Picture:
     return picture
 
 
-def dots(sparse: FloatArray, image: Picture, *, low: float, high: float, radius: float | None = None) -> Picture:
-    """Measurements as discs coloured by depth on a faded grey picture, so that single pixels can be seen.
+def draw_measurements(
+    sparse: FloatArray, image: Picture, *, low: float, high: float, radius: float | None = None
+) -> Picture:
+    """Measurements as discs coloured by depth on a faded grey image, so that single pixels are visible.
 
-    `radius` is in pixels; by default a third of the mean distance between the measurements, from 1 to 6 pixels.
+    Parameters
+    ----------
+    sparse : (H, W) array
+        Metres; NaN, inf and values <= 0 are not measured.
+    image : (H, W, 3) uint8 array
+    low, high : float
+        Range of the colours in metres, as for `colourise`.
+    radius : float, optional
+        Radius of the discs in pixels. Default: a third of the mean distance between measurements, from 1 to 6 pixels.
     """
     sparse = as_map(sparse, "sparse")
     known = _known(sparse, "depth")
@@ -142,18 +153,14 @@ def dots(sparse: FloatArray, image: Picture, *, low: float, high: float, radius:
     return picture
 
 
-def _checked(scheme: Scheme) -> Scheme:
-    if scheme not in get_args(Scheme):
-        raise InputError(f"`scheme` must be one of {', '.join(get_args(Scheme))}, got {scheme!r} instead.")
-    return scheme
-
-
 def _known(values: FloatArray, scheme: Scheme) -> NDArray[np.bool_]:
+    require_choice("scheme", scheme, Scheme)
     return np.isfinite(values) & (values > 0) if scheme == "depth" else np.isfinite(values)
 
 
 def _ramp(position: FloatArray, scheme: Scheme) -> Picture:
-    """Colours, (N, 3), at positions in [0, 1] of the ramp, linear between its stops."""
+    """Colours, (N, 3), at positions in [0, 1] of a scheme, linear between its stops."""
+    require_choice("scheme", scheme, Scheme)
     stops = np.array(_STOPS[scheme], dtype=np.float64)
     places = np.linspace(0, 1, len(stops))
     channels = [np.interp(np.clip(position, 0, 1), places, stops[:, channel]) for channel in range(3)]

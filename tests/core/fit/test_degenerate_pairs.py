@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 from leadline.base.errors import InputError
+from leadline.core.fit.descent import StopReason
 from leadline.core.fit.estimator import FitStatus, fit_response
 from leadline.core.fit.response import Response
 from leadline.core.options import FitOptions
 from support.degenerate_pairs import DEGENERATE, check_map, ramp
+from support.matrix import parametrize
 
 
-@pytest.mark.parametrize("factors", [(1.0, 1.0), (1e-30, 1.0), (1e30, 1e-30), (1e-30, 1e30)], ids=str)
-@pytest.mark.parametrize("widen", [1.0, 1e3, 1e150])
+@parametrize(
+    "factors", [(1.0, 1.0), (1e-30, 1.0), (1e30, 1e-30), (1e-30, 1e30)], quick=[(1.0, 1.0), (1e30, 1e-30)], ids=str
+)
+@parametrize("widen", [1.0, 1e3, 1e150], quick=(1.0, 1e150))
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_degenerate_pairs_get_their_status_and_a_map_of_the_whole_range(name, widen, factors):
     prior, depth, status = DEGENERATE[name]
@@ -44,8 +48,10 @@ def test_scale_alone_is_least_squares_in_metres():
     assert fit.response(h) == pytest.approx(h * (h @ s) / (h @ h), rel=1e-12)
 
 
-@pytest.mark.parametrize("exponent", [-20.0, -5.0, -1.0, 0.0, 1e-3, 1.0, 5.0, 20.0])
-@pytest.mark.parametrize("factors", [(1e-30, 1.0), (1e30, 1.0), (1.0, 1e-30), (1e-30, 1e30)], ids=str)
+@parametrize("exponent", [-20.0, -5.0, -1.0, 0.0, 1e-3, 1.0, 5.0, 20.0], quick=(-20.0, 0.0, 5.0))
+@parametrize(
+    "factors", [(1e-30, 1.0), (1e30, 1.0), (1.0, 1e-30), (1e-30, 1e30)], quick=[(1e30, 1.0), (1e-30, 1e30)], ids=str
+)
 def test_far_scales_are_no_trouble(exponent, factors, rng):
     h = np.exp(rng.uniform(-0.35, 0.35, 60))
     offset = math.copysign(0.3, exponent) / max(1.0, abs(exponent))  # defined for every prior
@@ -78,13 +84,13 @@ def test_the_dense_range_binds_where_the_pairs_do_not(rng):
         ends = (h.min() * rng.uniform(0.01, 1), h.max() * rng.uniform(1, 100))
         fit = fit_response(h, s, ends)
         check_map(fit, h, s, ends)
-        at_the_edge += fit.descents[-1].stopped == "edge of the domain"
+        at_the_edge += fit.descents[-1].stopped is StopReason.DOMAIN_EDGE
     assert at_the_edge > 20
 
 
 def test_starts_that_cannot_map_the_range_leave_log_depth():
     h = ramp(1.0, 2.0)
-    fit = fit_response(h, h - 0.9, (0.1, 3.0), FitOptions(starts=(1.0, 5.0)))
+    fit = fit_response(h, h - 0.9, (0.1, 3.0), FitOptions.paper(starts=(1.0, 5.0)))
     assert fit.status is FitStatus.CONVERGED
     assert {descent.start for descent in fit.descents} == {0.0}
 
@@ -92,7 +98,7 @@ def test_starts_that_cannot_map_the_range_leave_log_depth():
 @pytest.mark.parametrize("starts", [(1e-320,), (1e6, -1e6), (0.0, 300.0)])
 def test_absurd_starts_do_no_harm(starts):
     h = ramp(1.0, 2.0)
-    assert fit_response(h, h**1.5, (0.1, 3.0), FitOptions(starts=starts)).rmse < 1e-6
+    assert fit_response(h, h**1.5, (0.1, 3.0), FitOptions.paper(starts=starts)).rmse < 1e-6
 
 
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-1.0, 1.0), (2.0, 1.0), (1.0, math.inf), (math.nan, 1.0)])

@@ -16,9 +16,10 @@ from leadline.core.fit.descent import Problem
 from leadline.core.fit.estimator import FitStatus, fit_response
 from leadline.core.fit.response import Response
 from leadline.core.fit.robust import Reweighted, Shrinkage, effective_count, log_gain
+from leadline.core.inputs import TILES_PER_SIDE, image_tiles
 from leadline.core.noise import Noise
 from leadline.core.options import CompletionOptions, FitOptions
-from leadline.core.pipeline import TILES, _tiles, complete
+from leadline.core.pipeline import complete
 from leadline.methods.global_fits import gdisp, glog, gmetric
 from support.differences import central_jacobian
 from support.paths import SHARED
@@ -29,7 +30,7 @@ SCENES = [
     "tum_rgbd/fr2_desk_1",
     "middlebury2014/motorcycle_q",
 ]
-ROBUST = FitOptions(residual="log", loss="cauchy", exponent_spread=2.0)
+ROBUST = FitOptions.paper(residual="log", loss="cauchy", exponent_spread=2.0)
 # Exponent, gain, offset and rmse of the pairs below, by the fit as it was when it had no options of this kind.
 RECORDED = (-1.4986105958207099, 0.9997034289549871, -0.15104144576494513, 0.04383178705670309)
 PAPER = 1e-7  # other compilers round otherwise, and the minimum is flat; on one machine the bits are the same
@@ -70,8 +71,8 @@ def test_squares_in_metres_by_the_other_way_are_the_papers_fit(rng):
 @pytest.mark.parametrize("loss", ["squared", "cauchy"])
 def test_an_exponent_that_is_known_stays(loss, rng):
     h, s = curved(rng, 2000, 0.005)
-    free = fit_response(h, s, options=FitOptions(loss=loss, residual="log"))
-    shrunk = fit_response(h, s, options=FitOptions(loss=loss, residual="log", exponent_spread=2.0))
+    free = fit_response(h, s, options=FitOptions.paper(loss=loss, residual="log"))
+    shrunk = fit_response(h, s, options=FitOptions.paper(loss=loss, residual="log", exponent_spread=2.0))
     assert shrunk.response.exponent == pytest.approx(free.response.exponent, abs=0.02)
     assert abs(shrunk.response.exponent) < abs(free.response.exponent)
 
@@ -81,8 +82,8 @@ def test_an_exponent_that_is_not_known_goes_to_log_depth(loss, rng):
     far, near = [], []
     for _ in range(20):  # a narrow range and much noise: any exponent fits as well
         h, s = curved(rng, 60, 0.2, spread=0.1)
-        far.append(abs(fit_response(h, s, options=FitOptions(loss=loss, residual="log")).response.exponent))
-        fit = fit_response(h, s, options=FitOptions(loss=loss, residual="log", exponent_spread=0.5))
+        far.append(abs(fit_response(h, s, options=FitOptions.paper(loss=loss, residual="log")).response.exponent))
+        fit = fit_response(h, s, options=FitOptions.paper(loss=loss, residual="log", exponent_spread=0.5))
         near.append(abs(fit.response.exponent))
     assert np.median(far) > 2.0
     assert max(near) < 0.75
@@ -90,7 +91,7 @@ def test_an_exponent_that_is_not_known_goes_to_log_depth(loss, rng):
 
 def test_what_was_believed_is_part_of_the_covariance(rng):
     h, s = curved(rng, 60, 0.2, spread=0.1)
-    free, told = (fit_response(h, s, options=FitOptions(residual="log", exponent_spread=v)) for v in (100.0, 0.5))
+    free, told = (fit_response(h, s, options=FitOptions.paper(residual="log", exponent_spread=v)) for v in (100.0, 0.5))
     assert free.covariance[0, 0] > 4.0
     assert 0.2 < math.sqrt(told.covariance[0, 0]) < 0.5
 
@@ -100,7 +101,7 @@ def test_what_was_believed_is_part_of_the_covariance(rng):
 )
 def test_the_local_gain_and_its_derivatives(theta):
     theta = np.array(theta)
-    response = Response.about(1.0, theta[0], math.exp(theta[1]), theta[2], 1.0)
+    response = Response.from_centred(1.0, theta[0], math.exp(theta[1]), theta[2], 1.0)
     for x in (-0.3, 0.0, 0.2):
         value, slope = log_gain(theta, x)
         assert math.exp(value) == pytest.approx(float(response.log_slope(math.exp(x))), rel=1e-9)
@@ -112,9 +113,9 @@ def test_shrinking_is_differentiated_too(rng):
     h, s = curved(rng, 300, 0.05, spread=0.2)
     problem = Problem(np.log(h), s, (-0.4, 0.5))
     for theta in (np.array([-4.0, 0.3, -0.1]), np.array([5.0, 0.3, 0.05])):
-        at = Reweighted.of(problem, np.log(s), None, FitOptions(residual="log", loss="cauchy"))
-        at = replace(at, prior=Shrinkage.of(at, theta, 20.0, 2.0))
-        assert len(at.prior.terms(theta)) == 2  # the exponent, and the end towards which the gain grows
+        at = Reweighted.of(problem, np.log(s), None, FitOptions.paper(residual="log", loss="cauchy"))
+        at = replace(at, penalty=Shrinkage.of(at, theta, 20.0, 2.0))
+        assert len(at.penalty.terms(theta)) == 2  # the exponent, and the end towards which the gain grows
         _, gradient, _ = at(theta)
         differences = central_jacobian(lambda near, at=at: np.array([at(near)[0]]), theta, 1e-5)[0]
         np.testing.assert_allclose(2 * gradient, differences, rtol=1e-6, atol=1e-6 * np.abs(differences).max())
@@ -128,7 +129,9 @@ def test_a_pole_beyond_the_measurements_is_avoided(rng):
         s = np.where(h > 1.1, s * 1.3, s)  # a step that a pole fits better than a line
         dense = np.exp(np.linspace(-0.2, 0.6, 50))
         ends = (dense[0], dense[-1])
-        free, held = (fit_response(h, s, ends, FitOptions(residual="log", exponent_spread=v)) for v in (None, 2.0))
+        free, held = (
+            fit_response(h, s, ends, FitOptions.paper(residual="log", exponent_spread=v)) for v in (None, 2.0)
+        )
         blown.append(free.response(dense).max() / held.response(dense).max())
     assert np.median(blown) > 2
 
@@ -137,7 +140,8 @@ def test_a_wider_spread_shrinks_less(rng):
     h, s = curved(rng, 200, 0.1)
     spreads = (0.1, 0.5, 1.0, 2.0, 10.0, None)
     found = [
-        fit_response(h, s, options=FitOptions(residual="log", exponent_spread=v)).response.exponent for v in spreads
+        fit_response(h, s, options=FitOptions.paper(residual="log", exponent_spread=v)).response.exponent
+        for v in spreads
     ]
     assert (np.diff(found) < 0).all()  # from zero towards the exponent of the data, which is negative
 
@@ -155,7 +159,7 @@ def test_shared_errors_count_as_few(rng):
 def test_shared_errors_shrink_more_and_widen_the_covariance(rng):
     h = np.exp(np.repeat(rng.uniform(-0.6, 0.6, 40), 50) + rng.uniform(-0.1, 0.1, 2000))
     s = (h**-3.0 + 0.3) ** (-1 / 3) * np.exp(np.repeat(0.1 * rng.standard_normal(40), 50))
-    options = FitOptions(residual="log", exponent_spread=1.0)
+    options = FitOptions.paper(residual="log", exponent_spread=1.0)
     apart = fit_response(h, s, options=options)
     together = fit_response(h, s, options=options, groups=np.repeat(np.arange(40), 50))
     assert abs(together.response.exponent) < abs(apart.response.exponent)
@@ -173,15 +177,15 @@ def test_options_check_themselves():
     for wrong in ({"loss": "l1"}, {"residual": "relative"}, {"exponent_spread": 0.0}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             FitOptions(**wrong)
-    assert FitOptions().least_squares
-    assert not FitOptions(residual="log").least_squares
+    assert FitOptions.paper().least_squares
+    assert not FitOptions.paper(residual="log").least_squares
 
 
 def test_tiles_cover_the_image_evenly():
     for shape in ((48, 60), (50, 67), (3, 200)):
-        tiles = _tiles(np.arange(shape[0] * shape[1]), shape).reshape(shape)
-        assert 0 == tiles.min() <= tiles.max() < TILES**2
-        assert len(np.unique(tiles)) == min(shape[0], TILES) * min(shape[1], TILES)
+        tiles = image_tiles(np.arange(shape[0] * shape[1]), shape).reshape(shape)
+        assert 0 == tiles.min() <= tiles.max() < TILES_PER_SIDE**2
+        assert len(np.unique(tiles)) == min(shape[0], TILES_PER_SIDE) * min(shape[1], TILES_PER_SIDE)
         assert (np.diff(tiles, axis=1) >= 0).all()
 
 
@@ -190,15 +194,17 @@ def test_complete_takes_noise_and_other_fits(rng):
     sparse = np.zeros_like(prior)
     sparse[::5, ::5] = (1 / (0.2 + 0.4 / prior))[::5, ::5]
     sparse[::10, ::15] *= 3.0
-    assert complete(prior, sparse, options=CompletionOptions(fit=ROBUST)).fit.effective < np.count_nonzero(sparse)
-    result = complete(prior, sparse, noise=Noise(proportional=0.01), options=CompletionOptions(fit=ROBUST))
+    assert complete(prior, sparse, options=CompletionOptions.paper(fit=ROBUST)).fit.effective < np.count_nonzero(sparse)
+    result = complete(prior, sparse, noise=Noise(proportional=0.01), options=CompletionOptions.paper(fit=ROBUST))
     assert result.fit.status is FitStatus.CONVERGED
     assert np.abs(result.calibrated * (0.2 + 0.4 / prior) - 1).max() < 1e-3
     tripled = np.zeros(prior.shape, bool)
     tripled[::10, ::15] = True
     np.testing.assert_array_equal(result.fit.weights < 0.1, tripled[sparse > 0])
     assert result.to_dict()["fit"]["outliers"] == tripled.sum()
-    alike, told = (complete(prior, sparse, noise=chart) for chart in (None, np.where(tripled, 50.0, 0.001)))
+    alike, told = (
+        complete(prior, sparse, noise=chart, options="paper") for chart in (None, np.where(tripled, 50.0, 0.001))
+    )
     errors = [float(np.abs(found.calibrated * (0.2 + 0.4 / prior) - 1).max()) for found in (alike, told)]
     assert errors[1] < 0.01 < 0.1 < errors[0]
     with pytest.raises(InputError, match="noise"):
@@ -210,7 +216,7 @@ def test_complete_takes_noise_and_other_fits(rng):
 
 @cache
 def scene(name):
-    from leadline.datasets.scenes import SceneFolders
+    from leadline.datasets.scene_folders import SceneFolders
     from leadline.priors.onnx import OnnxPrior
 
     pytest.importorskip("onnxruntime")
@@ -237,7 +243,7 @@ def test_real_scenes_do_not_overfit():
             where = np.flatnonzero(np.isfinite(observed.sparse) & np.isfinite(h) & (h > 0))
             ends = (float(np.nanmin(h)), float(np.nanmax(h)))
             measured = observed.sparse.flat[where].astype(np.float64)
-            groups = _tiles(where, reference.shape)
+            groups = image_tiles(where, reference.shape)
             fit = fit_response(h.flat[where], measured, ends, ROBUST, groups=groups)
             absrel = depth_scores(fit.response(h), reference, observed.scored).absrel
             ratios.append(absrel / best)

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from leadline.base.errors import InputError
-from leadline.core.fit.calibration import DIFFERENCE, LOG, NEAR, SUM
+from leadline.core.fit.calibration import DIFFERENCE, LOG, LOG1P, SUM
 from leadline.core.fit.response import Response, exponent_slope, forward, inverse, slope
 from support.differences import central_jacobian
 
@@ -189,14 +189,16 @@ def maps(rng, count):
         scale = math.sqrt(t1 * t2)
         a, b = forward([h1, h2], exponent, math.sqrt(h1 * h2)), forward([t1, t2], exponent, scale)
         gain = (b[1] - b[0]) / (a[1] - a[0])
-        response = Response.about(math.sqrt(h1 * h2), float(exponent), float(gain), float(b[0] - gain * a[0]), scale)
+        response = Response.from_centred(
+            math.sqrt(h1 * h2), float(exponent), float(gain), float(b[0] - gain * a[0]), scale
+        )
         if response.feasible(h1, h2):
             count -= 1
             yield response, np.append(np.geomspace(h1, h2, 5), (h1, h2))
 
 
 def test_every_way_of_the_fused_map_is_accurate(rng):
-    seen = dict.fromkeys((LOG, NEAR, SUM, DIFFERENCE), 0)
+    seen = dict.fromkeys((LOG, LOG1P, SUM, DIFFERENCE), 0)
     extra = [(Response(exponent, 1.3, 0.2, 4.0), np.geomspace(0.1, 200.0, 9)) for exponent in (0.0, 1e-160, -5e-324)]
     for response, h in [*maps(rng, 200), *extra]:
         # A relative change of h comes out multiplied by d log t / d log h: honest accuracy is in these units.
@@ -205,7 +207,7 @@ def test_every_way_of_the_fused_map_is_accurate(rng):
             true = oracle_map(response, float(prior))
             # The way is chosen for a range, so one value alone may be evaluated otherwise than among others.
             for value, ends in ((together, (h.min(), h.max())), (response(prior), (prior, prior))):
-                way = response.plan(ends)[0]
+                way = response.kernel_args(ends)[0]
                 assert relative_error(float(value), true) < bound, (way, response, prior)
                 seen[way] += bound < ACCURATE
     assert min(seen.values()) > 20, seen  # each way was held to twelve digits often enough
@@ -295,7 +297,7 @@ def test_feasible_means_finite_and_infeasible_means_nan(exponent, gain, offset, 
 @pytest.mark.parametrize("exponent", [0.3, 1.0, 3.7, 20.0, -0.3, -1.0, -3.7, -20.0])
 def test_feasible_means_finite_also_within_rounding_of_the_boundary(exponent, rng):
     # The estimator walks up to the boundary when the best map lies beyond it, so these ranges do occur.
-    response = Response.about(2.9, exponent, 1.7, -0.9 / exponent, 3.3)
+    response = Response.from_centred(2.9, exponent, 1.7, -0.9 / exponent, 3.3)
     boundary = 2.9 * (1.6 / 1.7) ** (1 / exponent)  # g = 1.7 (h / centre)^exponent - 1.6
     admitted = 0
     for distance in np.concatenate((10.0 ** rng.uniform(-16, -9, 2000), [0.0])):
@@ -338,7 +340,7 @@ def test_invalid_priors_are_nan_and_extreme_ones_stay_finite():
 def test_parameters_that_leave_float64_saturate_and_the_map_does_not_need_them():
     for exponent in (-20.0, 20.0):
         for centre in (1e-30, 1e30):
-            response = Response.about(centre, exponent, 1.0, 0.0, 2.0)
+            response = Response.from_centred(centre, exponent, 1.0, 0.0, 2.0)
             assert float(response(centre * 1.5)) == pytest.approx(3.0, rel=ACCURATE)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from leadline.core.neighbours import FEWEST, Neighbours
+from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours
 from leadline.core.options import CompletionOptions, FitOptions
-from leadline.core.pipeline import VETTED, complete, respond
+from leadline.core.pipeline import MIN_SCREENED, align, complete
 
 SHAPE = (120, 160)
-PLAIN, CAREFUL = (CompletionOptions(fit=FitOptions(vetted=vetted)) for vetted in (False, True))
+ALL_PAIRS = CompletionOptions.paper()
+SCREENED = CompletionOptions.paper(fit=FitOptions.paper(screen_outliers=True))
 
 
 def room(rng, wrong=0.0):
@@ -33,22 +34,23 @@ def error(calibrated, depth):
 
 def test_without_wrong_measurements_little_is_left_out(rng):
     prior, sparse, depth, _ = room(rng)
-    (plain, one), (careful, other) = respond(prior, sparse, options=PLAIN), respond(prior, sparse, options=CAREFUL)
-    assert careful.count == plain.count
-    assert np.mean(careful.weights) > 0.75
-    assert error(other, depth) == pytest.approx(error(one, depth), rel=0.1)
+    all_pairs, screened = align(prior, sparse, options=ALL_PAIRS), align(prior, sparse, options=SCREENED)
+    assert screened.fit.count == all_pairs.fit.count
+    assert np.mean(screened.fit.weights) > 0.75
+    assert error(screened.calibrated, depth) == pytest.approx(error(all_pairs.calibrated, depth), rel=0.1)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_wrong_measurements_have_no_part_in_the_fit(rng, share):
     prior, sparse, depth, wrong = room(rng, share)
-    fit, calibrated = respond(prior, sparse, options=CAREFUL)
-    assert fit.weights.shape == wrong.shape
-    assert fit.weights[wrong].mean() < 0.2  # a few have wrong neighbours that agree with them
-    assert fit.weights[~wrong].mean() > 0.8
+    screened = align(prior, sparse, options=SCREENED)
+    weights = screened.fit.weights
+    assert weights.shape == wrong.shape
+    assert weights[wrong].mean() < 0.2  # a few have wrong neighbours that agree with them
+    assert weights[~wrong].mean() > 0.8
     clean = np.where(np.isin(np.arange(sparse.size).reshape(SHAPE), np.flatnonzero(sparse)[wrong]), 0.0, sparse)
-    assert error(calibrated, depth) < 1.4 * error(respond(prior, clean, options=PLAIN)[1], depth)
-    assert error(respond(prior, sparse, options=PLAIN)[1], depth) > 1.5 * error(calibrated, depth)
+    assert error(screened.calibrated, depth) < 1.4 * error(align(prior, clean, options=ALL_PAIRS).calibrated, depth)
+    assert error(align(prior, sparse, options=ALL_PAIRS).calibrated, depth) > 1.5 * error(screened.calibrated, depth)
 
 
 def test_what_is_left_out_of_the_fit_is_in_the_depth(rng):
@@ -61,10 +63,10 @@ def test_what_is_left_out_of_the_fit_is_in_the_depth(rng):
 
 def test_few_measurements_are_all_taken(rng):
     prior, sparse, _, _ = room(rng)
-    rest = np.flatnonzero(sparse)[VETTED:]
+    rest = np.flatnonzero(sparse)[MIN_SCREENED:]
     sparse.flat[rest] = 0.0
     sparse.flat[np.flatnonzero(sparse)[7]] *= 3.0
-    one, other = (respond(prior, sparse, options=options)[0] for options in (PLAIN, CAREFUL))
+    one, other = (align(prior, sparse, options=options).fit for options in (ALL_PAIRS, SCREENED))
     assert one.response == other.response
     assert other.weights.all()
 
@@ -79,7 +81,7 @@ def test_neighbours_against_explicit_loops(rng):
     reaches = []
     for k in range(where.size):
         away = np.maximum(abs(rows - rows[k]), abs(columns - columns[k]))
-        reach = np.sort(away)[FEWEST]  # the first is itself
+        reach = np.sort(away)[MIN_NEIGHBOURS]  # the first is itself
         reaches.append(reach)
         others = values[(away <= reach) & (np.arange(where.size) != k)]
         median = np.median(others)

@@ -1,4 +1,4 @@
-"""Each compiled pass against its plain statement: encode, operator, the vector updates, exp."""
+"""Every compiled pass equals its explicit definition: pixel codes, operator, vector updates, depth correction."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from leadline.core.solve import kernels
-from leadline.core.solve.cg import Jacobi, Operator
+from leadline.core.solve.operators import Jacobi, Operator
 from support.operators import (
     FREE,
     INVALID,
     MEASURED,
-    PATTERNS,
-    SHAPES,
     code_of,
     edge_planes,
     edge_weights,
+    every_image,
+    every_shape,
     free_pixels,
     generator,
     laplacian,
-    only,
     pad,
     pattern,
+    restrict_to,
     system,
 )
 
@@ -33,9 +33,6 @@ SUMS = 1e-12  # sums of float32 products in float64
 DATA, BENDING = 1e-3, 1e-3
 HEAVY = 3.0  # a weight at which a wrong bending term cannot hide
 
-every_shape = pytest.mark.parametrize("shape", SHAPES, ids="{0[0]}x{0[1]}".format)
-every_pattern = pytest.mark.parametrize("name", PATTERNS)
-
 
 @pytest.fixture
 def all_threads_afterwards():
@@ -44,24 +41,23 @@ def all_threads_afterwards():
 
 
 def apply(p, code, data, bending, sign=1.0):
-    """The kernel, with its weights in the precision of p as the solver passes them."""
+    """Apply the kernel with its weights in the dtype of p, as the solver does."""
     number = p.dtype.type
     out = np.full(p.shape, 7, np.float32)
     out[[0, -1]] = out[:, [0, -1]] = 0
-    count = kernels.blocks(p.shape[0] - 2)
+    count = kernels.block_count(p.shape[0] - 2)
     dots, squares = np.full(count, np.nan), np.full(count, np.nan)
     kernels.apply_operator(p, code, None, None, None, out, number(data), number(bending), number(sign), dots, squares)
     return out, dots, squares
 
 
 def random_field(role, dtype, *key):
-    """Random values at valid pixels, measured ones included, zero elsewhere and in the padding."""
+    """Return random values at valid pixels, measured ones included, and zero elsewhere and in the padding."""
     values = generator(role.shape, *key).normal(size=role.shape) * (role != INVALID)
     return pad(values, role.shape, dtype)
 
 
-@every_pattern
-@every_shape
+@every_image
 def test_encode(shape, name):
     role = pattern(name, shape)
     degree = laplacian(role).diagonal().astype(int)
@@ -69,10 +65,9 @@ def test_encode(shape, name):
     np.testing.assert_array_equal(code_of(role), expected)
 
 
-@every_pattern
-@every_shape
+@every_image
 def test_fix_unobserved(shape, name):
-    for thin in (False, True):  # a maze of thin walls, and whatever the pattern makes
+    for thin in (False, True):  # with and without a maze of thin walls
         role = pattern(name, shape)
         if thin:
             role[generator("walls", name, shape).random(shape) < 0.4] = INVALID
@@ -85,8 +80,7 @@ def test_fix_unobserved(shape, name):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@every_pattern
-@every_shape
+@every_image
 def test_operator_is_the_explicit_matrix(shape, name, dtype):
     role = pattern(name, shape)
     code = code_of(role)
@@ -100,7 +94,7 @@ def test_operator_is_the_explicit_matrix(shape, name, dtype):
         size = (8 + data + 64 * bending) * np.abs(p).max()
         np.testing.assert_allclose(out, pad(expected, shape, float), rtol=0, atol=tolerance * size)
         # One partial sum per block of rows, whatever the number of threads.
-        starts = np.arange(1, shape[0] + 1, kernels.ROWS)
+        starts = np.arange(1, shape[0] + 1, kernels.ROWS_PER_BLOCK)
         per_row = (out.astype(float) * p).sum(axis=1), (out.astype(float) ** 2).sum(axis=1)
         for partial, rows in zip((dots, squares), per_row, strict=True):
             np.testing.assert_allclose(partial, np.add.reduceat(rows, starts), rtol=SUMS, atol=SUMS * size**2)
@@ -108,10 +102,8 @@ def test_operator_is_the_explicit_matrix(shape, name, dtype):
     np.testing.assert_array_equal(code, before[1])
 
 
-@pytest.mark.parametrize("edges", ["mild", "wild"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@every_pattern
-@every_shape
+@pytest.mark.parametrize(("dtype", "edges"), [(np.float32, "wild"), (np.float64, "mild")])
+@every_image
 def test_weighted_operator_is_the_explicit_matrix(shape, name, dtype, edges):
     role = pattern(name, shape)
     code = code_of(role)
@@ -120,17 +112,17 @@ def test_weighted_operator_is_the_explicit_matrix(shape, name, dtype, edges):
     rng = generator("weighted", shape, name)
     mass = pad(rng.uniform(0.0, 2.0, role.size), shape)
     p = random_field(role, dtype, name)
-    # A direction has no right-hand side of its own; the true residual, in float64, does.
-    pull = pad(rng.normal(size=role.size), shape, np.float64) if dtype is np.float64 else None
-    count = kernels.blocks(shape[0])
+    # Only the true residual, in float64, has a right-hand side; a search direction has none.
+    rhs = pad(rng.normal(size=role.size), shape, np.float64) if dtype is np.float64 else None
+    count = kernels.block_count(shape[0])
     for bending, sign in ((HEAVY, 1.0), (0.0, -1.0)):
         out = np.zeros(p.shape, np.float32)
         dots, squares = np.full(count, np.nan), np.full(count, np.nan)
-        scale = dtype(7e5), dtype(bending), dtype(sign)  # the data weight counts for nothing: it is part of the masses
-        kernels.apply_operator(p, code, planes, mass, pull, out, *scale, dots, squares)
-        precision = mass[1:-1, 1:-1].ravel().astype(float)
-        expected = system(role, 0.0, bending, weights, precision) @ p[1:-1, 1:-1].ravel().astype(float)
-        expected -= 0.0 if pull is None else pull[1:-1, 1:-1].ravel()
+        scale = dtype(7e5), dtype(bending), dtype(sign)  # the data weight must be ignored: it is part of the masses
+        kernels.apply_operator(p, code, planes, mass, rhs, out, *scale, dots, squares)
+        masses = mass[1:-1, 1:-1].ravel().astype(float)
+        expected = system(role, 0.0, bending, weights, masses) @ p[1:-1, 1:-1].ravel().astype(float)
+        expected -= 0.0 if rhs is None else rhs[1:-1, 1:-1].ravel()
         expected *= sign * free_pixels(role)
         size = (10 + 64 * bending) * float(np.abs(p).max(initial=1.0))
         tolerance = FLOAT32 if dtype is np.float32 else FLOAT64_IN
@@ -141,7 +133,7 @@ def test_weighted_operator_is_the_explicit_matrix(shape, name, dtype, edges):
 
 @pytest.mark.parametrize("name", ["anchors", "holes", "stripes"])
 def test_operator_is_symmetric_and_positive_definite(name):
-    """Column by column from the kernel itself, not from the twin."""
+    """The matrix is read column by column from the kernel itself."""
     role = pattern(name, (9, 11))
     free = np.flatnonzero(free_pixels(role))
     code = code_of(role)
@@ -153,13 +145,13 @@ def test_operator_is_symmetric_and_positive_definite(name):
     matrix = np.array(columns, float)
     np.testing.assert_allclose(matrix, matrix.T, rtol=0, atol=FLOAT64_IN * 8)
     assert np.linalg.eigvalsh(matrix).min() >= 0.99 * DATA
-    explicit = only(system(role, DATA, HEAVY), free_pixels(role)).toarray()[np.ix_(free, free)]
+    explicit = restrict_to(system(role, DATA, HEAVY), free_pixels(role)).toarray()[np.ix_(free, free)]
     np.testing.assert_allclose(matrix, explicit, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["open", "holes", "stripes"])
 def test_operator_sees_small_gradients_on_large_values(name):
-    """A constant has no gradient, and float32 must not invent one: 1e4 has a spacing of 1e-3, the data term is 1e-4."""
+    """A constant field has no gradient in float32 either: at 1e4 the spacing is 1e-3, and the data term is 1e-4."""
     role = pattern(name, (35, 23))
     p = pad(1e4 * (role != INVALID), role.shape)
     out, _, _ = apply(p, code_of(role), 1e-8, 1.0)
@@ -177,63 +169,65 @@ def test_jacobi_divides_by_the_diagonal():
     expected = np.divide(r[1:-1, 1:-1].ravel(), diagonal, out=np.zeros(role.size), where=free)
     np.testing.assert_allclose(z, pad(expected, role.shape, float), rtol=FLOAT32)
     assert dot == pytest.approx(float((z.astype(float) * r).sum()), rel=SUMS)
-    # The same of a weighted graph, from its edges.
+    # The diagonal of a weighted graph comes from its edges.
     weights = edge_weights("mild", role.shape)
     mass = pad(generator("masses").uniform(0.0, 2.0, role.size), role.shape)
     weighted = Operator(code, 0.0, HEAVY, edge_planes(role, weights), mass)
-    precision = mass[1:-1, 1:-1].ravel().astype(float)
-    explicit = system(role, 0.0, HEAVY, weights, precision).diagonal().reshape(role.shape)
+    masses = mass[1:-1, 1:-1].ravel().astype(float)
+    explicit = system(role, 0.0, HEAVY, weights, masses).diagonal().reshape(role.shape)
     inside = np.indices(role.shape).reshape(2, -1) + 1
     np.testing.assert_allclose(weighted.diagonal(*inside), explicit.ravel(), rtol=1e-6)
-    # The paper's closed form of the same diagonal.
+    # Without edge weights it equals the closed form in the paper.
     degree = laplacian(role).diagonal()
     np.testing.assert_allclose(diagonal[free], (DATA + degree + HEAVY * (degree**2 + degree))[free], rtol=SUMS)
 
 
 @every_shape
-def test_advance(shape):
-    rng = generator("advance", shape)
+def test_update_solution(shape):
+    rng = generator("update solution", shape)
     x = pad(rng.normal(size=shape), shape, np.float64)
     r, p, q = (pad(rng.normal(size=shape), shape) for _ in range(3))
     step = 0.37
     expected_x = x + step * p.astype(float)
     expected_r = r.astype(float) - step * q.astype(float)
-    squares = np.full(kernels.blocks(shape[0]), np.nan)
-    given = p.copy(), q.copy()
-    kernels.advance(x, r, p, q, step, squares)
+    squares = np.full(kernels.block_count(shape[0]), np.nan)
+    before = p.copy(), q.copy()
+    kernels.update_solution(x, r, p, q, step, squares)
     np.testing.assert_allclose(x, expected_x, rtol=0, atol=1e-15 * 8)  # the solution keeps all digits of float64
     np.testing.assert_allclose(r, expected_r, rtol=0, atol=FLOAT32 * 4)
     rows = (r.astype(float) ** 2).sum(axis=1)
-    np.testing.assert_allclose(squares, np.add.reduceat(rows, np.arange(1, shape[0] + 1, kernels.ROWS)), rtol=SUMS)
-    np.testing.assert_array_equal(p, given[0])
-    np.testing.assert_array_equal(q, given[1])
+    np.testing.assert_allclose(
+        squares, np.add.reduceat(rows, np.arange(1, shape[0] + 1, kernels.ROWS_PER_BLOCK)), rtol=SUMS
+    )
+    np.testing.assert_array_equal(p, before[0])
+    np.testing.assert_array_equal(q, before[1])
 
 
 @every_shape
-def test_redirect(shape):
-    rng = generator("redirect", shape)
+def test_update_direction(shape):
+    rng = generator("update direction", shape)
     p, z = (pad(rng.normal(size=shape), shape) for _ in range(2))
     expected = z.astype(float) + 0.81 * p.astype(float)
-    kernels.redirect(p, z, np.float32(0.81))
+    kernels.update_direction(p, z, np.float32(0.81))
     np.testing.assert_allclose(p, expected, rtol=0, atol=FLOAT32 * 4)
-    # A restart must forget the old direction.
-    kernels.redirect(p, z, np.float32(0))
+    # A ratio of zero restarts: the old direction has no influence.
+    kernels.update_direction(p, z, np.float32(0))
     np.testing.assert_array_equal(p, z)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @every_shape
-def test_restore(shape, dtype):
-    rng = generator("restore", shape)
+def test_correct_depth(shape, dtype):
+    rng = generator("correct depth", shape)
     t = rng.uniform(0.1, 100.0, shape).astype(np.float32)
     t[rng.random(shape) < 0.2] = np.nan
     field = pad(rng.uniform(-3, 3, shape), shape, np.float64)
     out = np.zeros(shape, dtype)
-    kernels.restore(t, field, out)
+    kernels.correct_depth(t, field, out)
     expected = t.astype(float) * np.exp(field[1:-1, 1:-1])
     np.testing.assert_allclose(out, expected, rtol=FLOAT32 if dtype is np.float32 else 1e-15 * 8)
-    # Where nothing was corrected the calibrated prior comes back bit for bit.
-    kernels.restore(t, np.zeros_like(field), out)
+    # A residual of zero returns the calibrated prior bit for bit.
+    kernels.correct_depth(t, np.zeros_like(field), out)
     np.testing.assert_array_equal(out, t)
 
 
@@ -248,7 +242,7 @@ def test_any_number_of_threads_gives_the_same_bits(shape, all_threads_afterwards
         p = random_field(role, np.float32, "threads")
         q, dots, squares = apply(p, code, DATA, BENDING)
         x = p.astype(np.float64)
-        kernels.advance(x, p, q, q, 0.3, squares)
+        kernels.update_solution(x, p, q, q, 0.3, squares)
         results.append((q, dots, squares, x, p))
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)

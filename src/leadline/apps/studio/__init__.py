@@ -1,1 +1,1 @@
-"""`leadline studio`: a page in the browser for one scene at a time, served by this process alone."""
+"""The web page of `leadline studio`, on which one scene at a time is completed and inspected."""

@@ -1,20 +1,21 @@
-"""`leadline studio`: start the server and open the page."""
+"""The command `leadline studio`: start the server and open the page."""
 
 from __future__ import annotations
 
 import errno
 import signal
 import webbrowser
+from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from leadline.apps.cli import say
-from leadline.base.errors import InputError
+from leadline.apps.terminal.messages import say
+from leadline.base.errors import InputError, param
 
 if TYPE_CHECKING:
-    from leadline.apps.network import Network
     from leadline.apps.studio.server import Limits, Studio
+    from leadline.priors.predictor import Predictor
 
 PORT = 8421
 
@@ -29,22 +30,26 @@ Examples:
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0, or if it is taken: any free one."
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes any free one."
 )
-@click.option("--no-browser", is_flag=True, help="Do not open the page, only say where it is.")
+@click.option("--no-browser", is_flag=True, help="Print the address of the page without opening it.")
 @click.option(
     "--prior",
     "priors",
     multiple=True,
     metavar="NAME[:MODEL]",
-    help="Offer this network too, e.g. onnx:model.onnx; those whose weights are here are offered anyway.",
+    help="Offer this network and select it, e.g. onnx:model.onnx. Networks with installed weights are offered anyway.",
 )
-@click.option("--device", help="Where networks run: auto, cpu, cuda, cuda:1, mps.  [default: auto]")
+@click.option("--device", help="Device of the networks: auto, cpu, cuda, cuda:1, mps.  [default: auto]")
 @click.option(
-    "--upload-limit", type=click.FloatRange(min=0.01), default=256.0, show_default=True, help="MB of one file."
+    "--upload-limit", type=click.FloatRange(min=0.01), default=256.0, show_default=True, help="Largest file in MB."
 )
 @click.option(
-    "--idle", type=click.FloatRange(min=0.01), default=60.0, show_default=True, help="Minutes until files are removed."
+    "--idle",
+    type=click.FloatRange(min=0.01),
+    default=60.0,
+    show_default=True,
+    help="Minutes until unused files are removed.",
 )
 def command(
     host: str,
@@ -55,71 +60,89 @@ def command(
     upload_limit: float,
     idle: float,
 ) -> int:
-    """Complete a scene on a page in the browser: drop files, look at the result from all sides, download it.
+    """Complete a scene on a page in the browser: drop files, inspect the result, compare methods, download.
 
-    The page is served by this command to this machine alone; nothing leaves it. What is uploaded is kept in a
-    temporary folder and removed when the command ends.
+    Only this machine can reach the page unless --host says otherwise, and no data leaves it. Uploaded files are kept
+    in a temporary folder and removed when the command ends.
     """
     from leadline.apps.studio.server import Limits
 
-    studio = open_studio(host, port, offered(priors, device), Limits(int(upload_limit * 2**20), idle * 60))
-    # Ended by a supervisor is as good as by Ctrl-C: both must come by the cleaning up.
+    limits = Limits(int(upload_limit * 2**20), idle * 60)
+    default_prior = predictor_name(priors[0]) if priors else None
+    studio = open_studio(host, port, find_predictors(priors, device), limits, default_prior)
+    # A supervisor's signal must clean up just as Ctrl-C does.
     signal.signal(signal.SIGTERM, _interrupt)
     if not studio.local:
-        say("note", f"{host} can be reached from other machines, and whoever reaches it can use this computer's time.")
-    click.echo(f"leadline studio: {studio.url}  (Ctrl-C ends it)")
+        say("note", f"other machines can reach {host}, and everybody who does can use this computer.")
+    click.echo(f"leadline studio: {studio.url}  (stop it with Ctrl-C)")
     try:
         if not no_browser:
             webbrowser.open(studio.url)
-        studio.serve_forever(poll_interval=0.2)
+        studio.serve()
     except KeyboardInterrupt:
-        click.echo("\nended; uploaded files are removed.")
+        click.echo("\nstopped; the uploaded files are removed.")
     finally:
         studio.close()
     return 0
 
 
-def open_studio(host: str, port: int, networks: dict[str, Network], limits: Limits) -> Studio:
-    """The server, bound; on any free port if the one asked for is taken.
+def open_studio(
+    host: str, port: int, predictors: dict[str, Predictor], limits: Limits, default_prior: str | None = None
+) -> Studio:
+    """The server, listening; on any free port if the requested one is in use.
 
     Raises
     ------
+    MissingExtra
+        The web server is not installed.
     InputError
         It cannot listen on that address.
     """
     from leadline.apps.studio.server import Studio
 
     try:
-        return Studio(host, port, networks, limits)
+        return Studio(host, port, predictors, limits, default_prior)
     except OSError as error:
         if error.errno != errno.EADDRINUSE or port == 0:
+            reason = error.strerror or error
             raise InputError(
-                f"--host {host} --port {port}: cannot listen there ({error.strerror or error})."
+                f"{param('host')} {host}, {param('port')} {port}: cannot listen there ({reason})."
             ) from error
-    say("note", f"port {port} is taken; another one is used.")
-    return open_studio(host, 0, networks, limits)
+    say("note", f"port {port} is in use; another one is taken.")
+    return open_studio(host, 0, predictors, limits, default_prior)
 
 
-def offered(priors: tuple[str, ...], device: str | None) -> dict[str, Network]:
-    """Networks for the page by name: those asked for, those whose weights are on this machine, and none at all.
+def find_predictors(specs: tuple[str, ...], device: str | None) -> dict[str, Predictor]:
+    """Networks that the page offers, by name: those of `specs`, those whose weights are on this machine, and none.
 
     Raises
     ------
     InputError
-        A name is not a prior's.
+        A name is not in the registry of priors.
     """
-    from leadline.apps.network import Network
     from leadline.priors import PRIORS, prior_options
-    from leadline.priors.weights import weights_present
+    from leadline.priors.model_files import weights_present
+    from leadline.priors.predictor import Predictor
 
-    specs = [*priors, *(name for name in PRIORS if weights_present(name)), "none"]
-    found: dict[str, Network] = {}
-    for spec in dict.fromkeys(specs):
-        name, _, model = spec.partition(":")
+    available = [*specs, *(name for name in PRIORS if weights_present(name)), "none"]
+    found = {}
+    for spec in dict.fromkeys(available):
+        name, _, _ = spec.partition(":")
         options = {"device": device} if device and "device" in prior_options(name) else {}
-        label = f"{name}: {model.replace(chr(92), '/').rsplit('/', 1)[-1]}" if model else name
-        found[label] = Network(spec, options, None)
+        found[predictor_name(spec)] = Predictor(spec, options)
     return found
+
+
+def predictor_name(spec: str) -> str:
+    """The name of a prior on the page: that of its model without the folder.
+
+    Examples
+    --------
+    >>> predictor_name("onnx:models/small.onnx"), predictor_name("moge-2")
+    ('onnx: small.onnx', 'moge-2')
+    """
+    name, _, model = spec.partition(":")  # a Windows path splits at both kinds of slashes
+    return f"{name}: {PureWindowsPath(model).name}" if model else name
 
 
 def _interrupt(*_: Any) -> None:

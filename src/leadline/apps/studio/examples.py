@@ -1,4 +1,4 @@
-"""Scenes to try without a file of one's own: rooms that leadline renders, written as anyone's files would be."""
+"""Example scenes: rooms that leadline renders, written to files like those of a user."""
 
 from __future__ import annotations
 
@@ -9,41 +9,42 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from leadline.apps.studio.sessions import Session
+from leadline.apps.studio.sessions import Role, Session
+from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError
-from leadline.core.prior import Prior
-from leadline.datasets.scene import Scene
+from leadline.base.registry import suggestion
 from leadline.geometry.cameras import Camera
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import numpy as np
+    from numpy.typing import NDArray
 
 WIDTH, HEIGHT = 480, 360
+EXAMPLE_UNITS = {Role.SPARSE: "mm", Role.REFERENCE: "m"}
+"""Units of the depth maps of the examples."""
 _LOCK = threading.Lock()  # two visitors must not render the same room at the same time
 
 
 @dataclass(frozen=True)
 class Example:
-    """A room, and which of its pixels are measured."""
+    """A rendered room, and which of its pixels are measured."""
 
     title: str
     text: str
     seed: int
     pattern: str
-    as_cloud: bool = False  # given as points and a camera, and not as a map
+    as_cloud: bool = False  # the measurements are a point cloud and not a depth map
 
 
 EXAMPLES = {
-    "grid": Example(
-        "Depth sensor", "A coarse grid over the whole room, as a small ToF sensor gives.", 0, "distributed"
-    ),
-    "hole": Example("Missing middle", "The same sensor with nothing in the middle of the picture.", 1, "central"),
-    "lidar": Example("LiDAR", "Sixteen scan lines as a point cloud, with the camera's file.", 2, "lidar:16", True),
+    "grid": Example("Depth sensor", "A coarse grid over the whole room, as from a small ToF sensor.", 0, "distributed"),
+    "hole": Example("Missing centre", "The same sensor without measurements in the centre of the image.", 1, "central"),
+    "lidar": Example("LiDAR", "Sixteen scan lines as a point cloud, with the camera file.", 2, "lidar:16", True),
 }
 
 
-def put_example(session: Session, name: str) -> None:
-    """Make an example's files those of the session.
+def write_example(session: Session, name: str) -> None:
+    """Replace the files of the session by those of an example.
 
     Raises
     ------
@@ -53,35 +54,38 @@ def put_example(session: Session, name: str) -> None:
     import numpy as np
     from PIL import Image
 
-    from leadline.bench.patterns import Sensor
-    from leadline.io.clouds.files import write_ply
+    from leadline.io.cameras import camera_record
+    from leadline.io.clouds.ply import write_ply
     from leadline.io.depth.files import write_depth
 
     example = _example(name)
     session.clear()
-    scene, camera, values = _scene(example.seed, WIDTH, HEIGHT)
-    sparse = Sensor(scene, dataset="studio").measure(example.pattern).sparse
-    files = {"image": f"{name}.png", "reference": f"{name}_true.npy", "prior": f"{name}_prior.npy"}
-    files |= {"camera": f"{name}_camera.json"}
-    files["sparse"] = f"{name}_points.ply" if example.as_cloud else f"{name}_sparse.png"
-    places = {role: session.place(role, file) for role, file in files.items()}
-    Image.fromarray(scene.image).save(places["image"].path)
-    write_depth(places["reference"].path, scene.reference, "m")  # type: ignore[arg-type]
-    np.save(places["prior"].path, values.values)
-    _camera_file(places["camera"].path, camera)
+    room = _room(example, WIDTH, HEIGHT)
+    names = {
+        Role.IMAGE: f"{name}.png",
+        Role.SPARSE: f"{name}_points.ply" if example.as_cloud else f"{name}_sparse.png",
+        Role.PRIOR: f"{name}_prior.npy",
+        Role.REFERENCE: f"{name}_ground_truth.npy",
+        Role.CAMERA: f"{name}_camera.json",
+    }
+    uploads = {role: session.plan_upload(role, file) for role, file in names.items()}
+    Image.fromarray(room.image).save(uploads[Role.IMAGE].path)
+    write_depth(uploads[Role.REFERENCE].path, room.reference, "m")
+    np.save(uploads[Role.PRIOR].path, room.prior)
+    uploads[Role.CAMERA].path.write_text(json.dumps(camera_record(room.camera)), encoding="utf-8")
     if example.as_cloud:
-        known = sparse > 0
-        write_ply(places["sparse"].path, camera.points(sparse)[known], scene.image[known])
+        known = room.sparse > 0
+        write_ply(uploads[Role.SPARSE].path, room.camera.points(room.sparse)[known], room.image[known])
     else:
-        write_depth(places["sparse"].path, sparse, "mm")
-    for upload in places.values():
-        session.keep(upload)
+        write_depth(uploads[Role.SPARSE].path, room.sparse, "mm")
+    for upload in uploads.values():
+        session.add(upload)
     session.example = name
 
 
 @cache
 def thumbnail(name: str) -> bytes:
-    """A small JPEG of an example: the picture, and in its right half what is measured.
+    """A small JPEG of an example: the left half of the image, and in the right half the measurements.
 
     Raises
     ------
@@ -91,41 +95,46 @@ def thumbnail(name: str) -> bytes:
     import numpy as np
     from PIL import Image
 
-    from leadline.bench.patterns import Sensor
-    from leadline.report.colour import dots, limits
+    from leadline.report.colour import colour_range, draw_measurements
 
-    example = _example(name)
-    scene, _, _ = _scene(example.seed, 240, 180)
-    sparse = Sensor(scene, dataset="studio").measure(example.pattern).sparse
-    low, high = limits(sparse)
-    measured = dots(sparse, scene.image, low=low, high=high)
+    room = _room(_example(name), 240, 180)
+    low, high = colour_range(room.sparse)
+    measured = draw_measurements(room.sparse, room.image, low=low, high=high)
     stream = io.BytesIO()
-    Image.fromarray(np.hstack((scene.image[:, :120], measured[:, 120:]))).save(stream, "JPEG", quality=90)
+    Image.fromarray(np.hstack((room.image[:, :120], measured[:, 120:]))).save(stream, "JPEG", quality=90)
     return stream.getvalue()
+
+
+@dataclass(frozen=True, eq=False)
+class _Room:
+    """The arrays of an example."""
+
+    image: NDArray[np.uint8]
+    sparse: FloatArray
+    prior: FloatArray
+    reference: FloatArray
+    camera: Camera
 
 
 def _example(name: str) -> Example:
     if name not in EXAMPLES:
-        raise InputError(f"there is no example {name!r}; there are {', '.join(EXAMPLES)}.")
+        raise InputError(f"there is no example {name!r}; {suggestion(name, EXAMPLES)}")
     return EXAMPLES[name]
 
 
-def _scene(seed: int, width: int, height: int) -> tuple[Scene, Camera, Prior]:
+def _room(example: Example, width: int, height: int) -> _Room:
     with _LOCK:
-        return _rendered(seed, width, height)
+        return _render(example, width, height)
 
 
 @cache
-def _rendered(seed: int, width: int, height: int) -> tuple[Scene, Camera, Prior]:
+def _render(example: Example, width: int, height: int) -> _Room:
+    from leadline.bench.observations import simulate
     from leadline.datasets.rendered import network_like_prior, render
 
-    scene = render(width, height, seed=seed)
+    scene = render(width, height, seed=example.seed)
     if scene.reference is None or not isinstance(scene.camera, Camera):
         raise TypeError("a rendered scene has a reference and a pinhole camera")
-    return scene, scene.camera, Prior(network_like_prior(scene.reference, seed=seed))
-
-
-def _camera_file(path: Path, camera: Camera) -> None:
-    from leadline.io.cameras import camera_record
-
-    path.write_text(json.dumps(camera_record(camera)), encoding="utf-8")
+    sparse = simulate(scene, example.pattern, dataset="studio").sparse
+    prior = network_like_prior(scene.reference, seed=example.seed)
+    return _Room(scene.image, sparse, prior, scene.reference, scene.camera)

@@ -1,4 +1,4 @@
-"""One worker for all: work is done in the order in which it was asked for, and says how far it is."""
+"""One worker thread for all sessions: it does the jobs in the order of their requests, one at a time."""
 
 from __future__ import annotations
 
@@ -8,36 +8,67 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import Enum
+from typing import Any
 
 from leadline.base.errors import InputError, LeadlineError
 
-State = Literal["queued", "running", "done", "failed", "superseded"]
-Work = Callable[["Job"], dict[str, Any]]
-
-MOST_WAITING = 40
-_KEPT = 12  # finished jobs of an owner whose outcome can still be asked for
-_MOST_KNOWN = 400
+MAX_WAITING = 40
+_KEPT_RESULTS = 12  # finished jobs of one owner whose result can still be fetched
+_MAX_KNOWN = 400  # jobs of all owners, including those whose page was closed
 _LOG = logging.getLogger(__name__)
+
+
+class JobState(Enum):
+    """What has become of a job."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"  # a newer job of the same owner and subject took its place in the queue
+    CANCELLED = "cancelled"
+
+
+class JobCancelled(Exception):
+    """Raised by `Job.report` inside a job that was cancelled."""
 
 
 @dataclass(eq=False)
 class Job:
-    """A piece of work and what became of it; `owner` and `kind` decide what it supersedes."""
+    """A function that the worker calls, and what has become of it.
+
+    `subject` identifies what the job computes: a waiting job is superseded by a newer one of the same owner and
+    subject.
+    """
 
     key: str
     owner: str
-    kind: str
-    work: Work
-    state: State = "queued"
+    subject: str
+    work: Callable[[Job], Any]
+    state: JobState = JobState.QUEUED
     stage: str = ""
-    outcome: dict[str, Any] = field(default_factory=dict)
-    error: str = ""
+    result: Any = None
+    error: LeadlineError | None = None
     finished: threading.Event = field(default_factory=threading.Event)
+    cancel_requested: bool = False
 
-    def say(self, stage: str) -> None:
-        """What is being done now, for the person who waits."""
+    def report(self, stage: str) -> None:
+        """Announce the stage that begins now.
+
+        Raises
+        ------
+        JobCancelled
+            The owner has cancelled the job.
+        """
+        if self.cancel_requested:
+            raise JobCancelled
         self.stage = stage
+
+    def finish(self, state: JobState) -> None:
+        """Enter a final state."""
+        self.state = state
+        self.finished.set()
 
 
 class Worker:
@@ -53,8 +84,8 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="studio-worker", daemon=True)
         self._thread.start()
 
-    def submit(self, owner: str, kind: str, work: Work) -> Job:
-        """Put work into the queue. What the same owner still has waiting of the same kind is out of date and dropped.
+    def submit(self, owner: str, subject: str, work: Callable[[Job], Any]) -> Job:
+        """Put a job at the end of the queue. It supersedes a waiting job of the same owner and subject.
 
         Raises
         ------
@@ -62,20 +93,23 @@ class Worker:
             The queue is full.
         """
         with self._change:
-            for old in [job for job in self._waiting if (job.owner, job.kind) == (owner, kind)]:
+            for old in [job for job in self._waiting if (job.owner, job.subject) == (owner, subject)]:
                 self._waiting.remove(old)
-                old.state = "superseded"
-                old.finished.set()
-            if len(self._waiting) >= MOST_WAITING:
-                raise InputError(f"{MOST_WAITING} pieces of work are waiting already; try again in a while.")
-            job = Job(str(next(self._numbers)), owner, kind, work)
+                old.finish(JobState.SUPERSEDED)
+            if len(self._waiting) >= MAX_WAITING:
+                raise InputError(f"{MAX_WAITING} jobs are waiting already; try again in a while.")
+            job = Job(str(next(self._numbers)), owner, subject, work)
             self._waiting.append(job)
             self._known[job.key] = job
-            # Those that were superseded hold nothing, and a page that asked for many still asks for each.
-            ended = [old.key for old in self._known.values() if old.owner == owner and old.state in ("done", "failed")]
-            for key in ended[:-_KEPT]:
+            # Superseded jobs hold no result, and a page that sent many requests still polls for each of them.
+            ended = [
+                old.key
+                for old in self._known.values()
+                if old.owner == owner and old.state in (JobState.DONE, JobState.FAILED)
+            ]
+            for key in ended[:-_KEPT_RESULTS]:
                 del self._known[key]
-            while len(self._known) > _MOST_KNOWN:  # of owners who have left
+            while len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
             self._change.notify()
         return job
@@ -86,20 +120,23 @@ class Worker:
             job = self._known.get(key)
         return job if job is not None and job.owner == owner else None
 
+    def cancel(self, owner: str) -> None:
+        """Remove the owner's waiting jobs, and stop a running one at its next stage."""
+        with self._change:
+            for job in [job for job in self._waiting if job.owner == owner]:
+                self._waiting.remove(job)
+                job.finish(JobState.CANCELLED)
+            if self._current is not None and self._current.owner == owner:
+                self._current.cancel_requested = True
+
     def position(self, job: Job) -> int:
-        """How many jobs come before it."""
+        """Number of jobs that come before it."""
         with self._change:
             before = list(self._waiting).index(job) if job in self._waiting else 0
-            return before + (self._current is not None and job.state == "queued")
-
-    def busy(self, owner: str) -> bool:
-        """Whether work of this owner is waiting or running."""
-        with self._change:
-            current = [] if self._current is None else [self._current]
-            return any(job.owner == owner for job in (*self._waiting, *current))
+            return before + (self._current is not None and job.state is JobState.QUEUED)
 
     def close(self) -> None:
-        """Do no further work; what is running is left to end by itself."""
+        """Start no further job. A running one is not interrupted."""
         with self._change:
             self._open = False
             self._waiting.clear()
@@ -115,16 +152,19 @@ class Worker:
                 if not self._open:
                     return
                 job = self._current = self._waiting.popleft()
-                job.state = "running"
+                job.state = JobState.RUNNING
             try:
-                job.outcome = job.work(job)
-                job.state = "done"
+                job.result = job.work(job)
+                job.finish(JobState.DONE)
+            except JobCancelled:
+                job.finish(JobState.CANCELLED)
             except LeadlineError as error:
-                job.error, job.state = str(error), "failed"
+                job.error = error
+                job.finish(JobState.FAILED)
             except MemoryError:
-                job.error, job.state = "there is not enough memory for this scene; try a smaller picture.", "failed"
-            except Exception:  # a bug of ours must not end the worker; its trace belongs to the terminal
-                _LOG.exception("studio: %s failed", job.kind)
-                job.error = "something went wrong inside leadline; the terminal has the details."
-                job.state = "failed"
-            job.finished.set()
+                job.error = LeadlineError("there is not enough memory for this scene; try a smaller image.")
+                job.finish(JobState.FAILED)
+            except Exception:  # a bug must not end the worker; its traceback belongs in the terminal
+                _LOG.exception("studio: the job %s failed", job.subject)
+                job.error = LeadlineError("an internal error occurred; the terminal shows the details.")
+                job.finish(JobState.FAILED)

@@ -1,352 +1,304 @@
-"""A session's files to a result: read, projected or predicted where need be, completed."""
+"""From the files of a session to a completed scene."""
 
 from __future__ import annotations
 
 import itertools
-import math
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from leadline.apps.studio.choices import FILE, Choice
+from leadline.apps.studio.form import parse_options
 from leadline.apps.studio.jobs import Job
-from leadline.apps.studio.sessions import Session
-from leadline.base.arrays import BoolArray, FloatArray
-from leadline.base.errors import InputError, LeadlineError
-from leadline.geometry.cameras import Camera, RayCamera
-from leadline.io.frames import Frame, Maps, Settings, read_maps
+from leadline.apps.studio.messages import PRIOR_FILE, CompleteRequest, FileFacts
+from leadline.apps.studio.sessions import Role, Session
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError, LeadlineError, param
+from leadline.base.registry import suggestion
+from leadline.core.options import CompletionOptions
+from leadline.geometry.cameras import Camera, CameraModel
+from leadline.io.frames import FrameFiles, FrameInputs, FrameOptions, Note, NoteKind, read_frame
+from leadline.report.completed_scene import CompletedScene, HeldExponent
 
 if TYPE_CHECKING:
-    from leadline.apps.network import Network
-    from leadline.core.fit.response import Response
-    from leadline.core.pipeline import Completion
-    from leadline.methods import MethodResult
-    from leadline.report.trial import Trial
+    from collections.abc import Mapping
 
-OURS = "ours"
-CLOUDS = (".ply", ".pcd", ".las", ".laz", ".bin")
-"""Suffixes that are a point cloud here. Clouds in npy and npz are for `leadline project`: here these are maps."""
-_VIEW = 60.0  # degrees across, where nobody says what the camera is: between a phone's and a webcam's
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from leadline.io.frames import Predict
+    from leadline.io.priors import SourcedPrior
+    from leadline.priors.predictor import Predictor
+
+CLOUD_SUFFIXES = (".ply", ".pcd", ".las", ".laz", ".bin")
+"""Suffixes of point clouds. Files in .npy and .npz are depth maps here; `leadline project` reads them as clouds."""
+ASSUMED_VIEW_DEG = 60.0
+"""Horizontal field of view of the camera where none is given: between a phone's and a webcam's."""
 _REVISIONS = itertools.count(1)
 
 
-@dataclass(frozen=True, eq=False)
-class Moved:
-    """The completion at an exponent chosen by hand."""
+class CameraSource(Enum):
+    """Where the camera of the 3D view and the normals comes from."""
 
-    response: Response
-    rmse: float  # metres, at the measurements that were fitted, before the residual is spread
-    depth: FloatArray
+    FILE = "file"
+    PRIOR = "prior"
+    ASSUMED = "assumed"
 
 
 @dataclass(eq=False)
 class Result:
-    """A completed scene, and what else was computed from it since."""
+    """A completed scene, and what was computed from it since."""
 
     revision: int
     stem: str
-    choice: Choice
-    settings: Settings
-    maps: Maps
-    sparse: FloatArray  # (H, W) metres: as used, without what was painted over
-    removed: int  # measurements painted over
-    reference: FloatArray | None
-    camera: Camera | RayCamera
-    camera_from: str  # "file", "prior" or "assumed"
-    completion: Completion
-    notes: tuple[str, ...]
-    facts: dict[str, Any]  # what is told of the inputs
-    moved: Moved | None = None
-    methods: dict[str, MethodResult] = field(default_factory=dict)
+    request: CompleteRequest
+    flags: tuple[str, ...]  # options that differ from the preset, as flags of the command line
+    files: FrameFiles
+    frame_options: FrameOptions
+    inputs: FrameInputs
+    scene: CompletedScene
+    camera_source: CameraSource
+    measurements_removed: int  # under the drawn mask
+    notes: tuple[Note, ...]
+    held: HeldExponent | None = None
+    methods: dict[str, FloatArray] = field(default_factory=dict)  # depth maps of other methods
 
-    def trial(self) -> Trial:
-        """The same as the diagnostics take it; without a reference nothing is held out."""
-        from leadline.bench.protocol import LABELS
-        from leadline.report.trial import Prediction, Trial
+    @property
+    def options(self) -> CompletionOptions:
+        return self.scene.completion.options
 
-        shape = self.completion.depth.shape
-        reference = np.full(shape, np.nan, np.float32) if self.reference is None else self.reference
-        predictions = {LABELS[OURS]: Prediction(np.asarray(self.completion.depth, np.float32), {})}
-        return Trial(
-            self.stem, self.maps.image, self.maps.prior, self.sparse, reference, self.scored(), self.camera, predictions
-        )
-
-    def pairs(self) -> tuple[NDArray[np.intp], BoolArray]:
-        """Flat indices of the measurements that meet the prior and were not rejected; and which of them were fitted."""
-        from leadline.core.fit.calibration import SMALLEST
-
-        h = self.trial().relative()
-        where = np.flatnonzero((h >= SMALLEST) & (self.sparse > 0) & np.isfinite(self.sparse))
-        if self.completion.rejected is not None:
-            where = np.setdiff1d(where, self.completion.rejected.where)
-        return where, self.completion.fit.weights > 0
-
-    def scored(self) -> BoolArray:
-        """Where the result is compared with the reference: what has one and was not measured."""
-        if self.reference is None:
-            return np.zeros(self.completion.depth.shape, dtype=bool)
-        scored: BoolArray = (self.reference > 0) & np.isfinite(self.reference) & ~(self.sparse > 0)
-        return scored
+    @property
+    def depth(self) -> FloatArray:
+        """The depth at the exponent that was set by hand, if one was, and else at the fitted one."""
+        return self.scene.completion.depth if self.held is None else self.held.depth
 
 
-def inspect(session: Session, role: str, unit: str | None) -> dict[str, Any]:
-    """What a file that was just given turns out to be, for its owner to see.
+def inspect_upload(session: Session, role: Role, unit: str | None) -> FileFacts:
+    """What a file of the session contains.
 
     Raises
     ------
     LeadlineError
-        It cannot be read as what it is meant to be.
+        It cannot be read as what its role says.
     """
     from leadline.io.cameras import read_camera, read_extrinsics
     from leadline.io.clouds.files import read_cloud
-    from leadline.io.depth.files import read_depth, read_image, read_values
+    from leadline.io.depth.files import read_image, read_values
 
-    path = session.files[role].path
-    if role == "sparse" and path.suffix in CLOUDS:
-        return {"cloud": True, "points": len(read_cloud(path))}
-    if role in ("sparse", "reference"):
-        measured = read_depth(path, unit)
-        known = measured.values[np.isfinite(measured.values)]
-        ends = [float(end) for end in np.percentile(known, (1, 99))] if known.size else [math.nan, math.nan]
-        return {
-            "size": list(measured.values.shape[::-1]),
-            "count": int(known.size),
-            "unit": measured.unit,
-            "guessed": measured.guessed,
-            "near": ends[0],
-            "far": ends[1],
-        }
-    if role == "image":
-        return {"size": list(read_image(path).shape[1::-1])}
-    if role == "prior":
-        return {"size": list(read_values(path).shape[::-1])}
-    if role == "camera":
+    upload = session.files[role]
+    name, path = upload.name, upload.path
+    if role is Role.SPARSE and path.suffix in CLOUD_SUFFIXES:
+        return FileFacts(name, points=len(read_cloud(path)))
+    if role in (Role.SPARSE, Role.REFERENCE):
+        return _inspect_depth(name, path, unit)
+    if role is Role.CAMERA:
         camera = read_camera(path)
-        return {"size": [camera.width, camera.height]}
-    if role == "extrinsics":
+        return FileFacts(name, size=(camera.width, camera.height))
+    if role is Role.EXTRINSICS:
         read_extrinsics(path)
-    return {}
+        return FileFacts(name)
+    height, width = (read_values(path) if role is Role.PRIOR else read_image(path)).shape[:2]
+    return FileFacts(name, size=(width, height))
 
 
-def complete_scene(session: Session, choice: Choice, networks: Mapping[str, Network], job: Job) -> Result:
-    """Complete what the session holds.
+def _inspect_depth(name: str, path: Path, unit: str | None) -> FileFacts:
+    import numpy as np
+
+    from leadline.io.depth.files import read_depth
+    from leadline.report.colour import colour_range
+
+    measured = read_depth(path, unit)
+    height, width = measured.values.shape
+    near, far = colour_range(measured.values)
+    count = int(np.isfinite(measured.values).sum())
+    return FileFacts(
+        name,
+        size=(width, height),
+        count=count,
+        unit=measured.unit,
+        unit_guessed=measured.guessed,
+        near=near,
+        far=far,
+    )
+
+
+def complete_scene(session: Session, request: CompleteRequest, predictors: Mapping[str, Predictor], job: Job) -> Result:
+    """Complete the scene of the session's files.
 
     Raises
     ------
     LeadlineError
         A file is missing, cannot be read or does not fit the others, or there is nothing to work with.
     """
-    from leadline.io.depth.files import read_image
-
-    job.say("Reading the files")
-    needed = {"image": "a picture", "sparse": "measurements"} | ({"prior": "a prior"} if choice.prior == FILE else {})
-    missing = [text for role, text in needed.items() if role not in session.files]
-    if missing:
-        raise InputError(f"{' and '.join(missing)} missing: drop the file onto its place, or try an example.")
-    picture = session.files["image"]
-    notes: tuple[str, ...] = ()
-    shape = read_image(picture.path).shape[:2]
-    sparse = session.files["sparse"].path
-    unit: str | None = choice.unit
-    if sparse.suffix in CLOUDS:
-        job.say("Projecting the points")
-        sparse, notes = _projected(session, (shape[1], shape[0]))
-        unit = "m"
-    prior = session.files["prior"].path if choice.prior == FILE else _predicted(session, choice.prior, networks, job)
-    settings = Settings(
-        unit=unit,
-        prior_kind=choice.prior_kind if choice.prior == FILE else None,
-        resize_prior=True,
-        scatter_sparse=True,
-        sigma=choice.uncertainty,
-        completion=choice.options,
-    )
-    stem = Path(picture.name).stem
-    maps = read_maps(Frame(stem, picture.path, sparse, prior), settings)
-    used, removed = _unpainted(session, maps)
-    reference, told = _reference(session, choice, shape)
-    camera, source, about = _camera(session, maps)
-
-    from leadline.batch.frame import compile_kernels, kernels_compiled
-
-    if not kernels_compiled(choice.options):
-        job.say("Compiling, once per installation: half a minute or so")
-        compile_kernels(choice.options, quiet=True)
     from leadline.core import pipeline
+    from leadline.io.masks import exclude_painted
 
-    job.say("Completing")
-    completion = pipeline.complete(maps.prior, used, uncertainty=choice.uncertainty, options=choice.options)
+    flags, options = parse_options(request.options)
+    job.report("Reading the files")
+    files = frame_files(session, request)
+    frame_options = _frame_options(files, request)
+    inputs = read_frame(files, frame_options, _predict(session, request, predictors, job))
+    sparse, removed = inputs.sparse, 0
+    mask = session.path_of(Role.MASK)
+    if mask is not None:
+        sparse, removed = exclude_painted(inputs.sparse, mask)
+    reference, reference_notes = _read_reference(session, request, inputs)
+    camera, source = _camera(inputs)
+    _compile(options, job)
+    job.report("Completing")
+    completion = pipeline.complete(inputs.prior, sparse, uncertainty=request.uncertainty, options=options)
     if completion.fit.count == 0:
-        raise InputError(f"{completion.fit.status}.")
-    notes = (*notes, *(note for note in maps.notes if "unit guessed" not in note), *told, *about)
-    facts = {"unit": maps.recorded["units"]["sparse"], "sizes": maps.recorded["sizes"], "kind": maps.prior.kind}
-    return Result(
-        next(_REVISIONS),
-        stem,
-        choice,
-        settings,
-        maps,
-        used,
-        removed,
-        reference,
-        camera,
-        source,
-        completion,
-        notes,
-        facts,
-    )
+        raise InputError(f"{completion.fit.status.value}.")
+    stem = Path(session.files[Role.IMAGE].name).stem
+    scene = CompletedScene(stem, inputs.image, inputs.prior, sparse, reference, camera, completion)
+    notes = (*inputs.notes, *reference_notes)
+    return Result(next(_REVISIONS), stem, request, flags, files, frame_options, inputs, scene, source, removed, notes)
 
 
-def move_exponent(result: Result, exponent: float) -> Moved:
-    """The completion with the exponent held there and gain and offset fitted anew.
-
-    Raises
-    ------
-    InputError
-        The prior spans too wide a range for this exponent.
-    """
-    from leadline.base.jit import one_caller
-    from leadline.core.solve.reconstruction import reconstruct
-    from leadline.report.profile import fit_at
-
-    if not (math.isfinite(exponent) and abs(exponent) <= 20):
-        raise InputError(f"the exponent must lie between -20 and 20, got {exponent}.")
-    h = result.trial().relative()
-    known = h[np.isfinite(h)]
-    where, fitted = result.pairs()
-    measured = result.sparse.flat[where]
-    response = fit_at(exponent, h.flat[where[fitted]], measured[fitted], (float(known.min()), float(known.max())))
-    with one_caller():
-        calibrated = np.ascontiguousarray(response(h), np.float32)
-        depth, _ = reconstruct(calibrated, where, measured, result.choice.options.reconstruction)
-    off = (np.asarray(calibrated.flat[where], np.float64) - measured)[fitted]
-    return Moved(response, float(np.sqrt(np.mean(off * off))), depth)
-
-
-def run_other(result: Result, name: str) -> MethodResult:
-    """A method of the registry on the same prior and measurements; computed once.
+def run_method_on(result: Result, name: str) -> FloatArray:
+    """The depth of a method of the registry with the same prior and measurements; computed once.
 
     Raises
     ------
     LeadlineError
-        There is no such method here, or it fails.
+        The method is not ready on this machine, or it fails.
     """
     from leadline.methods import method, run_method
 
-    if name not in ready_methods():
-        raise InputError(f"the method {name!r} is not ready here; there are {', '.join(ready_methods())}.")
+    if name not in comparable_methods():
+        raise InputError(f"the method {name!r} is not ready here; {suggestion(name, comparable_methods())}")
     if name not in result.methods:
-        context = {"image": result.maps.image, "camera": result.camera, "name": result.stem, "dataset": None}
-        options = {"options": result.choice.options} if name in (OURS, "response") else {}
-        result.methods[name] = run_method(method(name), result.maps.prior, result.sparse, **context, **options)
+        scene = result.scene
+        presets = {"best": CompletionOptions.best(), "ours": CompletionOptions.paper()}
+        if presets.get(name) == result.options or name == RESULT:
+            result.methods[name] = scene.completion.depth
+        else:
+            context = {"image": scene.image, "camera": scene.camera, "name": result.stem, "dataset": None}
+            extra = {"options": result.options} if name == "response" else {}
+            found = run_method(method(name), scene.prior, scene.sparse, **context, **extra)
+            result.methods[name] = found.depth
     return result.methods[name]
 
 
-def ready_methods() -> dict[str, str]:
-    """Methods that can run here, and what each is."""
+RESULT = "result"
+"""The name under which the result itself is compared with methods."""
+METHOD_TITLES = {RESULT: "this result", "best": "leadline (best)", "ours": "the paper's method"}
+
+
+def comparable_methods() -> dict[str, str]:
+    """Titles of what can be compared here, by name: this result, and the methods that are ready to run."""
     from leadline.methods import METHODS
-    from leadline.methods.systems import readiness
+    from leadline.methods.requirements import missing_requirement
 
-    return {name: facts.summary for name, facts in METHODS.items() if facts.argument is None and not readiness(name)}
-
-
-def _projected(session: Session, size: tuple[int, int]) -> tuple[Path, tuple[str, ...]]:
-    """The session's cloud as a depth map of that size, in a file as any other."""
-    from leadline.apps.placement import fitted, place
-    from leadline.geometry.projection import project
-    from leadline.io.depth.files import write_depth
-
-    upload = session.files["sparse"]
-    if "camera" not in session.files:
-        raise InputError(f"{upload.name}: a point cloud needs the camera it is seen by: add its JSON file as Camera.")
-    files = {role: session.files[role].path if role in session.files else None for role in ("camera", "extrinsics")}
-    unused = dict.fromkeys(("kitti", "colmap_image", "depth_camera", "key"))
-    placed = place(upload.path, None, {**files, **unused})
-    camera, notes = fitted(placed.camera, size)
-    found = project(placed.cloud.points, placed.transform, camera)
-    if not found.covered:
-        raise InputError(
-            f"{upload.name}: none of its {len(placed.cloud)} points falls into the picture; give the extrinsics from "
-            "the cloud's frame to the camera's (x right, y down, z forward), or check them."
-        )
-    path = session.folder / "projected.npy"
-    write_depth(path, found.depth, "m")
-    left = int(np.isfinite(found.depth).sum())
-    told = f"{len(placed.cloud)} points gave {left} measured pixels; {found.covered - left} were seen through."
-    spoken = tuple(note.replace("no --extrinsics", "no extrinsics") for note in (*placed.notes, *notes))
-    return path, (told, *spoken)
+    ready = {
+        name: facts.summary
+        for name, facts in METHODS.items()
+        if facts.argument is None and not missing_requirement(name)
+    }
+    return METHOD_TITLES | {name: f"{name}: {text}" for name, text in ready.items() if name not in METHOD_TITLES}
 
 
-def _predicted(session: Session, name: str, networks: Mapping[str, Network], job: Job) -> Path:
-    """A network's prediction for the session's picture, kept with its files until there is another picture."""
-    from leadline.io.depth.files import read_image
-    from leadline.io.priors import write_prior
+def frame_files(session: Session, request: CompleteRequest) -> FrameFiles:
+    """The session's files as those of a frame.
 
-    if name not in networks:
-        raise InputError(f"the prior {name!r} is not ready here; there are {', '.join(networks) or 'none'}.")
-    path = session.folder / f"predicted-{re.sub(r'[^a-z0-9]+', '-', name.lower())}.npy"
-    if not path.exists():
-        job.say(f"Predicting with {name}")
-        picture = session.files["image"]
-        network = networks[name]
-        try:
-            prior, about = network.predict(read_image(picture.path), Path(picture.name).stem)
-        except LeadlineError as error:  # a visitor need not learn where this machine keeps its models
-            _, _, model = network.spec.partition(":")
-            raise InputError(str(error).replace(model, Path(model).name) if model else str(error)) from error
-        write_prior(path, prior, about)
-    return path
-
-
-def _unpainted(session: Session, maps: Maps) -> tuple[FloatArray, int]:
-    """The measurements without those that were painted over, and how many these were."""
-    from leadline.io.depth.files import read_image
-
-    if "mask" not in session.files:
-        return maps.sparse, 0
-    painted = read_image(session.files["mask"].path).max(axis=2) > 0
-    if painted.shape != maps.sparse.shape:
-        raise InputError("the drawn mask belongs to a picture of another size; clear it and draw it again.")
-    gone = painted & (maps.sparse > 0)
-    used = np.where(painted, maps.sparse.dtype.type(np.nan), maps.sparse)
-    if not (used > 0).any():
-        raise InputError("the drawn mask removes every measurement; clear a part of it.")
-    return used, int(np.count_nonzero(gone))
+    Raises
+    ------
+    InputError
+        The image or the measurements are missing, the prior is and no network is chosen, or a cloud has no camera.
+    """
+    needed = {Role.IMAGE: "an image", Role.SPARSE: "measurements"}
+    if request.prior == PRIOR_FILE:
+        needed[Role.PRIOR] = "a prior"
+    missing = [text for role, text in needed.items() if role not in session.files]
+    if missing:
+        raise InputError(f"{' and '.join(missing)} missing: drop the file onto its field, or try an example.")
+    measurements = session.files[Role.SPARSE]
+    is_cloud = measurements.path.suffix in CLOUD_SUFFIXES
+    if is_cloud and Role.CAMERA not in session.files:
+        raise InputError(f"{measurements.name}: a point cloud needs the camera of the image: add {param('camera')}.")
+    return FrameFiles(
+        image=session.files[Role.IMAGE].path,
+        sparse=None if is_cloud else measurements.path,
+        points=measurements.path if is_cloud else None,
+        prior=session.path_of(Role.PRIOR) if request.prior == PRIOR_FILE else None,
+        camera=session.path_of(Role.CAMERA),
+        extrinsics=session.path_of(Role.EXTRINSICS) if is_cloud else None,
+        stem=Path(session.files[Role.IMAGE].name).stem,
+    )
 
 
-def _reference(
-    session: Session, choice: Choice, shape: tuple[int, ...]
-) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
+def _frame_options(files: FrameFiles, request: CompleteRequest) -> FrameOptions:
+    is_cloud = files.points is not None
+    return FrameOptions(
+        unit=None if is_cloud else request.unit,
+        prior_kind=request.prior_kind if files.prior is not None else None,
+        resize_prior=True,
+        scatter_sparse=not is_cloud,
+    )
+
+
+def _predict(
+    session: Session, request: CompleteRequest, predictors: Mapping[str, Predictor], job: Job
+) -> Predict | None:
+    """The chosen network, whose last prediction the session keeps until there is another image; None for a file."""
+    name = request.prior
+    if name == PRIOR_FILE:
+        return None
+    if name not in predictors:
+        raise InputError(f"{param('prior')}: {name!r} is not ready here; {suggestion(name, predictors)}")
+
+    def predict(image: NDArray[np.uint8], stem: str) -> SourcedPrior:
+        if session.prediction is None or session.prediction[0] != name:
+            job.report(f"Predicting with {name}")
+            try:
+                session.prediction = name, predictors[name].predict(image, stem)
+            except LeadlineError as error:
+                raise _without_folder(error, predictors[name].spec) from error
+        return session.prediction[1]
+
+    return predict
+
+
+def _without_folder(error: LeadlineError, spec: str) -> InputError:
+    """The error of a network without the folder of its model, which is no concern of visitors from elsewhere."""
+    _, _, model = spec.partition(":")
+    text = error.render(param)
+    return InputError(text.replace(model, Path(model).name) if model else text)
+
+
+def _read_reference(
+    session: Session, request: CompleteRequest, inputs: FrameInputs
+) -> tuple[FloatArray | None, tuple[Note, ...]]:
     from leadline.io.depth.files import read_depth
 
-    if "reference" not in session.files:
+    upload = session.files.get(Role.REFERENCE)
+    if upload is None:
         return None, ()
-    upload = session.files["reference"]
-    measured = read_depth(upload.path, choice.reference_unit)
-    if measured.values.shape != shape:
-        sizes = [f"{size[1]}x{size[0]}" for size in (measured.values.shape, shape)]
-        raise InputError(f"{upload.name}: the reference is {sizes[0]} and the picture {sizes[1]}; make them equal.")
-    return measured.values, (f"reference: read in the unit {measured.unit}, a guess.",) if measured.guessed else ()
+    try:
+        measured = read_depth(upload.path, request.reference_unit)
+    except LeadlineError as error:
+        text = error.render(lambda name, value: param("reference_unit" if name == "unit" else name, value))
+        raise InputError(text) from error
+    sizes = [f"{shape[1]}x{shape[0]}" for shape in (measured.values.shape, inputs.sparse.shape)]
+    if sizes[0] != sizes[1]:
+        raise InputError(f"{upload.name}: the ground truth is {sizes[0]} and the image {sizes[1]}; make them equal.")
+    if not measured.guessed:
+        return measured.values, ()
+    text = f"The unit of the ground truth was guessed: {measured.unit}. Set {param('reference_unit')} if it is wrong."
+    return measured.values, (Note(NoteKind.REFERENCE_UNIT_GUESSED, text),)
 
 
-def _camera(session: Session, maps: Maps) -> tuple[Camera | RayCamera, str, tuple[str, ...]]:
-    """The camera of the point cloud: of a file, the network's, or assumed."""
-    from leadline.apps.placement import fitted
-    from leadline.geometry.lenses import camera_rays
-    from leadline.io.cameras import read_camera
+def _camera(inputs: FrameInputs) -> tuple[CameraModel, CameraSource]:
+    """The camera of the 3D view and the normals, and where it comes from."""
+    height, width = inputs.sparse.shape
+    if inputs.camera is None:
+        return Camera.from_view_angle(width, height, ASSUMED_VIEW_DEG), CameraSource.ASSUMED
+    return inputs.camera, CameraSource.FILE if inputs.camera_source == "user" else CameraSource.PRIOR
 
-    height, width = maps.sparse.shape
-    if "camera" in session.files:
-        camera, notes = fitted(read_camera(session.files["camera"].path), (width, height))
-        if isinstance(camera, Camera):
-            return camera, "file", notes
-        return camera_rays(camera.model, camera.params, camera.width, camera.height), "file", notes
-    if maps.prior.camera is not None:
-        return maps.prior.camera, "prior", ()
-    focal = width / (2 * math.tan(math.radians(_VIEW / 2)))
-    return Camera(width, height, focal, focal, (width - 1) / 2, (height - 1) / 2), "assumed", ()
+
+def _compile(options: CompletionOptions, job: Job) -> None:
+    from leadline.core.warm_up import is_compiled, warm_up
+
+    if not is_compiled(options):
+        job.report("Compiling the kernels, which happens once per installation and takes about a minute")
+        warm_up(options)

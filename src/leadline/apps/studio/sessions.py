@@ -1,4 +1,4 @@
-"""Who is using the page: a folder of their own for each, and nothing left behind."""
+"""Sessions: each browser has a temporary folder of its own, which is removed when the session ends."""
 
 from __future__ import annotations
 
@@ -9,105 +9,127 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leadline.base.errors import InputError
+from leadline.apps.studio.wording import wording
+from leadline.base.errors import InputError, LeadlineError, render
 
 if TYPE_CHECKING:
     from leadline.apps.studio.scene import Result
+    from leadline.io.priors import SourcedPrior
 
-ROLES = {
-    "image": "image",
-    "sparse": "measurements",
-    "prior": "prior",
-    "reference": "reference",
-    "camera": "camera",
-    "extrinsics": "extrinsics",
-    "mask": "drawn mask",
-}
-"""What a file can be, and its name in sentences. A session has at most one file of each."""
-MOST_SESSIONS = 64
-_CONTROLS = {
-    "--unit (in Python: unit=)": "another unit",
-    "--unit": "the unit",
-    "--prior-kind": "what the prior holds",
-    "--sparse": "the measurements",
-    "--prior": "the prior",
-}
-"""Flags of the command line that sentences name, and what the page has in their place."""
+MAX_SESSIONS = 64
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,5}")
+
+
+class Role(Enum):
+    """What a file is used as. A session has at most one file of each role."""
+
+    IMAGE = "image"
+    SPARSE = "sparse"
+    PRIOR = "prior"
+    REFERENCE = "reference"
+    CAMERA = "camera"
+    EXTRINSICS = "extrinsics"
+    MASK = "mask"
+
+    @classmethod
+    def parse(cls, text: str) -> Role:
+        """The role of that name.
+
+        Raises
+        ------
+        InputError
+            There is no such role.
+        """
+        try:
+            return cls(text)
+        except ValueError:
+            names = ", ".join(role.value for role in cls)
+            raise InputError(f"the kind of file must be one of {names}, got {text!r:.40} instead.") from None
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file of a session: where it is kept, and what its owner calls it."""
+    """A file of a session: its path on the server, and the name that the user knows it by."""
 
-    role: str
+    role: Role
     name: str
     path: Path
 
 
 @dataclass(eq=False)
 class Session:
-    """One browser's files and its last result."""
+    """The files of one browser, and the last result computed from them."""
 
     key: str
-    token: str  # what a request that changes something must repeat
+    token: str  # requests that change something must repeat it in a header
     folder: Path
-    files: dict[str, Upload] = field(default_factory=dict)
+    files: dict[Role, Upload] = field(default_factory=dict)
     result: Result | None = None
-    touched: float = field(default_factory=time.monotonic)
-    example: str | None = None  # whose files these are
+    prediction: tuple[str, SourcedPrior] | None = None  # of the image, with the name of the network
+    last_used: float = field(default_factory=time.monotonic)
+    example: str | None = None  # the example that wrote the files, if one did
 
-    def place(self, role: str, name: str) -> Upload:
-        """Where a file of this role is to be written: under a name of ours, with nothing of theirs but the suffix.
+    def path_of(self, role: Role) -> Path | None:
+        """Where the file of this role is, or None."""
+        upload = self.files.get(role)
+        return None if upload is None else upload.path
+
+    def plan_upload(self, role: Role, name: str) -> Upload:
+        """Where a file of this role is to be written. The server chooses the path; only the suffix is the user's.
 
         Raises
         ------
         InputError
-            There is no such role, or the name has no suffix that could be one.
+            The name has no usable suffix.
         """
-        if role not in ROLES:
-            raise InputError(f"there is no kind of file {role!r}; there are {', '.join(ROLES)}.")
         shown = re.split(r"[\\/]", name)[-1][-120:]
         shown = "".join(letter for letter in shown if letter.isprintable())
         suffix = Path(shown).suffix.lower()
         if not _SUFFIX.fullmatch(suffix):
-            raise InputError(f"{shown or 'this file'}: has no suffix such as .png or .npy, by which its form is known.")
-        return Upload(role, shown, self.folder / f"{role}{suffix}")
+            raise InputError(
+                f"{shown or 'this file'}: the name needs a suffix such as .png or .npy, which tells the format."
+            )
+        return Upload(role, shown, self.folder / f"{role.value}{suffix}")
 
-    def keep(self, upload: Upload) -> None:
-        """Take a file that has been written; what was there before in its role goes."""
+    def add(self, upload: Upload) -> None:
+        """Register a file that has been written, and delete the one that had its role before."""
         before = self.files.get(upload.role)
         if before is not None and before.path != upload.path:
             before.path.unlink(missing_ok=True)
         self.files[upload.role] = upload
-        if upload.role == "image":
-            for stale in self.folder.glob("predicted-*"):  # of the picture that was there before
-                stale.unlink()
+        if upload.role is Role.IMAGE:
+            self.prediction = None
 
-    def drop(self, role: str) -> None:
-        """Forget the file of a role; nothing happens if there is none."""
+    def remove(self, role: Role) -> None:
+        """Delete the file of a role, if there is one."""
         before = self.files.pop(role, None)
         if before is not None:
             before.path.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Forget every file and the result."""
+        """Delete every file and the result."""
         self.files.clear()
-        self.result, self.example = None, None
+        self.result, self.prediction, self.example = None, None, None
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
 
-    def own_words(self, text: str) -> str:
-        """A sentence in the page's terms: files by the names that their owner gave them, controls instead of flags."""
+    def error_text(self, error: LeadlineError) -> str:
+        """The message of an error with the page's labels for parameters and the user's names for files."""
+        return self.name_files(error.render(wording))
+
+    def render(self, text: str) -> str:
+        """The text of a note or status with the page's labels for parameters and the user's names for files."""
+        return self.name_files(render(text, wording))
+
+    def name_files(self, text: str) -> str:
+        """`text` with the user's file names in place of paths on the server."""
         for upload in self.files.values():
             text = text.replace(str(upload.path), upload.name)
-        text = text.replace(f"{self.folder}/", "")
-        for flag, control in _CONTROLS.items():
-            text = text.replace(flag, control)
-        return text
+        return text.replace(f"{self.folder}/", "")
 
 
 class Sessions:
@@ -116,7 +138,7 @@ class Sessions:
     Parameters
     ----------
     idle : float
-        Seconds after which a session that nobody uses is removed.
+        Seconds without a request after which a session is removed.
     """
 
     def __init__(self, idle: float) -> None:
@@ -130,11 +152,11 @@ class Sessions:
         with self._lock:
             found = self._all.get(key or "")
             if found is not None:
-                found.touched = time.monotonic()
+                found.last_used = time.monotonic()
             return found
 
     def open(self) -> Session:
-        """A new session.
+        """Create a session.
 
         Raises
         ------
@@ -144,33 +166,29 @@ class Sessions:
         self.expire()
         with self._lock:
             unused = [key for key, session in self._all.items() if not session.files]
-            if len(self._all) >= MOST_SESSIONS and unused:  # a page that was only looked at makes room
+            if len(self._all) >= MAX_SESSIONS and unused:  # a session without files makes room
                 shutil.rmtree(self._all.pop(unused[0]).folder, ignore_errors=True)
-            if len(self._all) >= MOST_SESSIONS:
-                raise InputError(f"{MOST_SESSIONS} people are here already; try again later.")
+            if len(self._all) >= MAX_SESSIONS:
+                raise InputError(f"{MAX_SESSIONS} people use leadline studio already; try again later.")
             key = secrets.token_urlsafe(24)
             folder = self.root / secrets.token_hex(8)
             folder.mkdir()
             self._all[key] = Session(key, secrets.token_urlsafe(24), folder)
             return self._all[key]
 
-    def close_one(self, session: Session) -> None:
-        """Remove a session and its files."""
-        with self._lock:
-            self._all.pop(session.key, None)
-        session.result = None
-        shutil.rmtree(session.folder, ignore_errors=True)
-
     def expire(self) -> None:
         """Remove the sessions that have been idle for too long. Polling for a job's state counts as use."""
         limit = time.monotonic() - self.idle
         with self._lock:
-            stale = [session for session in self._all.values() if session.touched < limit]
+            stale = [session for session in self._all.values() if session.last_used < limit]
+            for session in stale:
+                del self._all[session.key]
         for session in stale:
-            self.close_one(session)
+            session.result = None
+            shutil.rmtree(session.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove everything."""
+        """Remove all sessions and their files."""
         with self._lock:
             self._all.clear()
         shutil.rmtree(self.root, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The dense map t(h) over an image (eq:dense), fused: never phi and its inverse one after the other."""
+"""The calibrated map t(h) over an image (eq:dense), evaluated without composing phi and its inverse."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from leadline.base.arrays import FloatArray
 from leadline.base.jit import EXACT, compiled
 from leadline.core.fit.elementary import exp, expm1, log, log1p
 
-# Below this magnitude exponent * anything underflows; the map is the logarithm's to all digits.
+# Below this magnitude of the exponent its products underflow, and the map equals that of exponent 0 in all digits.
 TINY = 1e-150
-LOG, NEAR, SUM, DIFFERENCE = range(4)  # ways to evaluate the map, see Response.plan
-NEAR_LOSS = 100.0  # how much larger than 1 + w the terms of w may be where the map is taken from log1p(w)
+LOG, LOG1P, SUM, DIFFERENCE = range(4)  # formulas for the map, see Response.kernel_args
+MAX_CANCELLATION = 100.0  # largest ratio of the terms of w to 1 + w for which log1p(w) is used
 SMALLEST = float(np.finfo(np.float64).tiny)  # valid priors are normal, positive and finite
-# The same as bit patterns, lowest and infinity: for positive floats the order of the bits is that of the values,
-# and comparisons of integers vectorise where those of floats that may be NaN do not.
+# The range of valid priors as bit patterns, from the lowest up to infinity. Positive floats have the order of their
+# bits, and comparisons of integers vectorise, while those of floats that may be NaN do not.
 VALID_BITS = {4: (1, 0x7F800000), 8: (1 << 52, 0x7FF << 52)}
 
 
 def contiguous(values: FloatArray) -> FloatArray:
-    """C order and writeable, copied only if needed: compiled code is specialised on both."""
+    """`values` in C order and writeable, because kernels are compiled for such arrays; copied only if needed."""
     return values if values.flags.c_contiguous and values.flags.writeable else np.array(values, order="C")
 
 
@@ -40,7 +40,7 @@ def _log_row(x, gain, offset):
 
 
 @compiled(fastmath=EXACT)
-def _near_row(x, exponent, gain, offset):
+def _log1p_row(x, exponent, gain, offset):
     for j in range(x.size):
         x[j] = log1p(gain * expm1(exponent * x[j]) + exponent * offset) * (1.0 / exponent)
 
@@ -71,14 +71,14 @@ def _depth_row(x, log_scale, out):
 
 
 @compiled()
-def _calibrate_row(h, out, way, exponent, gain, offset, rest, log_centre, log_scale):
+def _calibrate_row(h, out, formula, exponent, gain, offset, rest, log_centre, log_scale):
     x = np.empty(h.size)
     _prior_row(h, log_centre, x)
-    if way == LOG:
+    if formula == LOG:
         _log_row(x, gain, offset)
-    elif way == NEAR:
-        _near_row(x, exponent, gain, offset)
-    elif way == SUM:
+    elif formula == LOG1P:
+        _log1p_row(x, exponent, gain, offset)
+    elif formula == SUM:
         _sum_row(x, exponent, gain, rest)
     else:
         _difference_row(x, exponent, gain, rest)
@@ -86,15 +86,15 @@ def _calibrate_row(h, out, way, exponent, gain, offset, rest, log_centre, log_sc
 
 
 @compiled(parallel=True)
-def calibrate(h, out, way, exponent, gain, offset, rest, log_centre, log_scale):
-    """t from h, both (H, W); see Response.plan for the numbers."""
+def calibrate(h, out, formula, exponent, gain, offset, rest, log_centre, log_scale):
+    """t from h, both (H, W); `Response.kernel_args` gives the other arguments."""
     for i in prange(h.shape[0]):
-        _calibrate_row(h[i], out[i], way, exponent, gain, offset, rest, log_centre, log_scale)
+        _calibrate_row(h[i], out[i], formula, exponent, gain, offset, rest, log_centre, log_scale)
 
 
 @compiled()
 def valid_bits(bits, lowest, infinity):
-    """Smallest and largest valid bit pattern, and how many there are."""
+    """Smallest and largest valid bit pattern, and the number of valid ones."""
     low, high, count = infinity, lowest, 0
     for k in range(bits.size):
         valid = lowest <= bits[k] < infinity

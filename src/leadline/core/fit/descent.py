@@ -1,14 +1,15 @@
-"""Levenberg-Marquardt over (exponent, log gain, offset), and the fixed coordinates it starts from (eq:lm).
+"""Levenberg-Marquardt over (exponent, log gain, offset), and the fixed-coordinate fits it starts from (eq:lm).
 
-The prior is in units of its own geometric mean over the pairs and the depth in units of that of the measurements, so
-that neither the prior's scale nor the unit matters here.
+The prior is divided by its geometric mean over the pairs and the depth by that of the measurements, so that neither
+the prior's scale nor the unit of depth affects the iteration.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,34 +21,55 @@ from leadline.core.fit.response import in_domain, remainder
 Theta = NDArray[np.float64]  # (exponent, log gain, offset), about the prior's geometric mean
 Sums = tuple[float, Theta, NDArray[np.float64]]  # cost, J^T r, J^T J
 
-SUBSET = 1024  # starts descend on at most this many pairs; only the best goes on with all of them
-# First damping, as a share of the largest curvature. That of the exponent is smaller by orders of magnitude, so that
-# a textbook's 1e-3 would hold it in place for many steps; a step that is too bold is refused and costs one pass.
-DAMPING = 1e-4
-START_TOLERANCE = 1e-3  # relative decrease of the cost at which a start's descent ends
-UPPER_TRIANGLE = np.array([[4, 5, 6], [5, 7, 8], [6, 8, 9]])  # where J^T J lies among the sums
+SUBSET = 1024
+"""Pairs used by the runs from each start; only the best run continues with all pairs."""
+INITIAL_DAMPING = 1e-4
+"""Initial damping relative to the largest diagonal entry of J^T J. The exponent's entry is smaller by orders of
+magnitude, so that the usual 1e-3 would hold the exponent in place for many iterations. A step that is too long is
+rejected, at the cost of one evaluation."""
+START_TOLERANCE = 1e-3
+"""Relative decrease of the cost at which the run from a start ends."""
+UPPER_TRIANGLE = np.array([[4, 5, 6], [5, 7, 8], [6, 8, 9]])  # position of each entry of J^T J in a row of sums
 _IDENTITY = np.eye(3)
 _GOLDEN = 0.6180339887498949
-LINE_ROUNDS = 6  # of reweighting a line of least absolute errors: a start, so that its last digits do not matter
+LINE_ITERATIONS = 6  # reweightings of a least-absolute-deviations line, which needs no more than start accuracy
+
+
+class StopReason(Enum):
+    """Why a run of Levenberg-Marquardt ended."""
+
+    EXACT_FIT = "exact fit"
+    SMALL_STEP = "small step"
+    SMALL_DECREASE = "small decrease"
+    NO_DECREASE = "no decrease"
+    DOMAIN_EDGE = "edge of the domain"
+    ITERATION_LIMIT = "iteration limit"
 
 
 @dataclass(frozen=True)
 class Descent:
-    """One run of Levenberg-Marquardt: where it began, where it ended, which test stopped it."""
+    """One run of Levenberg-Marquardt.
 
-    start: float  # exponent of the fixed coordinate it started from
+    `start` is the exponent of the fixed-coordinate fit that it started from, `exponent` the final one, and `rmse` the
+    root mean square residual at its end in metres.
+    """
+
+    start: float
     exponent: float
-    rmse: float  # m
+    rmse: float
     iterations: int
-    stopped: str
+    stopped: StopReason
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "stopped": self.stopped.value}
 
 
 class Objective(Protocol):
-    """What can be minimised."""
+    """A cost with its gradient and Gauss-Newton matrix."""
 
     @property
     def floor(self) -> float:
-        """The cost of residuals at rounding level."""
+        """The cost at which residuals are rounding errors."""
 
     def __call__(self, theta: Theta) -> Sums: ...
 
@@ -66,7 +88,7 @@ class Problem:
         if numbers is None:
             return math.inf, theta, np.eye(3)
         normal_equations(self.x, self.depth, *numbers, self._sums)
-        return added(self._sums)
+        return sum_chunks(self._sums)
 
     def parameters(self, theta: Theta) -> tuple[float, float, float, float] | None:
         """Exponent, gain, offset and remainder, or None where the map is not defined over the whole prior."""
@@ -84,53 +106,61 @@ class Problem:
         return math.sqrt(self(theta)[0] / self.x.size)
 
     def subset(self) -> Problem:
-        chosen = spread_out(self.x.size)
+        chosen = strided_subset(self.x.size)
         return self if chosen is None else Problem(self.x[chosen], self.depth[chosen], self.domain)
 
 
-def added(sums: NDArray[np.float64]) -> Sums:
-    """The chunks' sums together; the cost is infinite if any of them is not a number."""
+def sum_chunks(sums: NDArray[np.float64]) -> Sums:
+    """Cost, J^T r and J^T J from the sums of all chunks; the cost is infinite if any sum is not finite."""
     total = sums.sum(axis=0)
     cost = float(total[0])
     usable = bool(np.isfinite(total).all())
     return cost if usable else math.inf, total[1:4], total[UPPER_TRIANGLE]
 
 
-def spread_out(count: int) -> NDArray[np.intp] | None:
+def strided_subset(count: int) -> NDArray[np.intp] | None:
     """Indices of at most SUBSET of the pairs, or None for all of them."""
     step = -(-count // SUBSET)
     if step == 1:
         return None
-    # One pair of every `step`, but not always the same one: pairs come row by row, often from a grid, and a
-    # regular stride would pick whole columns of it.
+    # One pair of every `step`, at a position that varies: pairs are ordered by row and often lie on a grid, of which a
+    # regular stride would select whole columns.
     first = np.arange(0, count - step + 1, step)
     return first + (step * (np.arange(first.size) * _GOLDEN % 1.0)).astype(np.intp)
 
 
 def levenberg_marquardt(
     problem: Objective, theta: Theta, max_iterations: int, tolerance: float
-) -> tuple[Theta, list[float], int, str]:
+) -> tuple[Theta, list[float], int, StopReason]:
     """Minimise from `theta`: (J^T J + mu I) delta = -J^T r, eq:lm, with Nielsen's rule for mu.
 
-    A step is taken only if it lowers the cost, and the cost is infinite outside the domain, so every
-    iterate maps the whole prior. The Jacobian comes with the cost, in one pass.
+    A step is accepted only if it lowers the cost, and the cost is infinite outside the domain, so every iterate maps
+    the whole prior. One pass over the pairs computes the cost and the Jacobian together.
+
+    Returns
+    -------
+    theta : (3,) float64
+    costs : list of float
+        The cost at the start and after each accepted step.
+    iterations : int
+    stopped : StopReason
     """
     cost, gradient, matrix = problem(theta)
-    damping, growth = DAMPING * float(matrix.diagonal().max()), 2.0
+    damping, growth = INITIAL_DAMPING * float(matrix.diagonal().max()), 2.0
     costs = [cost]
-    blocked = False  # whether the step tried last left the domain
-    settled = False  # whether the last step under damping gained next to nothing
+    blocked = False  # whether the last step tried left the domain
+    settled = False  # whether the last damped step decreased the cost by less than the tolerance
     floor = problem.floor
     for iteration in range(1, max_iterations + 1):
         if cost <= floor:
-            return theta, costs, iteration - 1, "exact fit"
+            return theta, costs, iteration - 1, StopReason.EXACT_FIT
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # of extreme magnitudes; the step is then refused
+            with np.errstate(over="ignore", invalid="ignore"):  # extreme magnitudes give a step that is rejected
                 step = -np.linalg.solve(matrix + damping * _IDENTITY, gradient)
         except np.linalg.LinAlgError:
             step = np.full(3, np.nan)
         if np.abs(step).max() < 1e-14 * (1.0 + np.abs(theta).max()):
-            return theta, costs, iteration, "edge of the domain" if blocked else "small step"
+            return theta, costs, iteration, StopReason.DOMAIN_EDGE if blocked else StopReason.SMALL_STEP
         new_cost, new_gradient, new_matrix = problem(theta + step)
         blocked = not math.isfinite(new_cost)
         if new_cost < cost:
@@ -141,23 +171,23 @@ def levenberg_marquardt(
             costs.append(cost)
             damping *= max(1 / 3, 1 - (2 * quality - 1) ** 3)
             growth = 2.0
-            # A short step under damping is not yet a minimum, since the exponent's curvature is the smallest by far:
-            # only when a step without damping gains nothing either is it one.
+            # A small decrease under damping does not yet indicate a minimum, because the curvature in the exponent is
+            # by far the smallest. The iteration ends only if an undamped step decreases the cost as little.
             if decrease >= tolerance:
                 settled = False
             elif settled or tolerance >= START_TOLERANCE:
-                return theta, costs, iteration, "small decrease"
+                return theta, costs, iteration, StopReason.SMALL_DECREASE
             else:
                 settled = True
                 damping = 1e-10 * float(matrix.diagonal().max())
         elif settled and not blocked:
-            return theta, costs, iteration, "small decrease"
+            return theta, costs, iteration, StopReason.SMALL_DECREASE
         else:
             damping *= growth
             growth *= 2.0
             if damping > 1e16 * float(matrix.diagonal().max()):
-                return theta, costs, iteration, "edge of the domain" if blocked else "no decrease"
-    return theta, costs, max_iterations, "iteration limit"
+                return theta, costs, iteration, StopReason.DOMAIN_EDGE if blocked else StopReason.NO_DECREASE
+    return theta, costs, max_iterations, StopReason.ITERATION_LIMIT
 
 
 def fixed_coordinates(
@@ -168,6 +198,7 @@ def fixed_coordinates(
     *,
     absolute: bool = False,
 ) -> list[tuple[float, Theta]]:
+    """Each exponent with its fixed-coordinate fit, where there is one."""
     fits = [(exponent, fixed_coordinate(x, y, exponent, domain, absolute=absolute)) for exponent in exponents]
     return [(exponent, theta) for exponent, theta in fits if theta is not None]
 
@@ -180,9 +211,10 @@ def fixed_coordinate(
     *,
     absolute: bool = False,
 ) -> Theta | None:
-    """Least squares in the coordinate itself, or None if it falls or cannot map the whole prior.
+    """The affine fit in the coordinate of this exponent; None if its gain is negative or it cannot map the whole prior.
 
-    With `absolute`, least absolute errors: a minority of wrong depths hardly moves that line.
+    It is a least-squares fit, or with `absolute` one of least absolute deviations, on which outliers have little
+    influence.
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         u = x if abs(exponent) < TINY else np.expm1(exponent * x) / exponent
@@ -190,9 +222,9 @@ def fixed_coordinate(
         centred = u - u.mean()
         gain = dot(centred, v) / dot(centred, centred)
         offset = float(v.mean() - gain * u.mean())
-        for _ in range(LINE_ROUNDS if absolute else 0):
+        for _ in range(LINE_ITERATIONS if absolute else 0):
             off = np.abs(v - gain * u - offset)
-            # Errors far below the median count alike: the line must not hang on the first pairs that it meets.
+            # Residuals far below the median get equal weights, or the line would be tied to the pairs it fits exactly.
             weight = 1.0 / np.maximum(off, max(0.1 * median(off), 1e-12))
             weight /= weight.sum()
             u_mean, v_mean = dot(weight, u), dot(weight, v)
@@ -204,11 +236,11 @@ def fixed_coordinate(
 
 
 def median(values: NDArray[np.float64]) -> float:
-    """The upper one of an even number; np.median, which looks for NaN too, would take twice as long."""
+    """The upper median. `np.median` also checks for NaN and takes twice as long."""
     middle = values.size // 2
     return float(np.partition(values, middle)[middle])
 
 
 def dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    # Not a @ b: that wakes the threads of the BLAS, which then compete with those of the kernels.
+    # Not a @ b, which would start BLAS threads that compete with those of the kernels.
     return float((a * b).sum())

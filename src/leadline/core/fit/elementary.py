@@ -1,9 +1,9 @@
 """exp, expm1, log and log1p that LLVM can vectorise, accurate to about one unit in the last place.
 
-A call into libm keeps a loop scalar, and these four functions are most of the cost of calibrating an
-image. Written as straight arithmetic they run at memory speed on any instruction set, without a vector
-maths library. They hold for finite arguments; `log` for normal positive ones. NaN passes through,
-but not through `log`, which reads bits: its callers test for it.
+A call into libm prevents vectorisation of a loop, and these four functions are most of the cost of calibrating an
+image. As plain arithmetic they run at memory speed on any instruction set, without a vector maths library. They are
+valid for finite arguments, and `log` for normal positive ones. NaN propagates through all of them but `log`, which
+reads bits and whose callers check for NaN.
 
 The reductions are the classical ones: x = k ln 2 + r with a two-part ln 2 (Cody and Waite), and
 log m = 2 artanh((m - 1) / (m + 1)) with m in [sqrt(1/2), sqrt(2)).
@@ -84,5 +84,5 @@ def log(x):
 @inlined
 def log1p(x):
     u = 1.0 + x
-    # What 1 + x lost to rounding comes back as a first-order correction.
+    # A first-order correction compensates for the rounding error of 1 + x.
     return log(u) + (x - (u - 1.0)) / u

@@ -1,11 +1,11 @@
 """Residuals at the measured pairs and their normal equations, in one compiled pass (eq:prediction, eq:jacobian).
 
-With x = log(h / centre) and q = log(t / scale), and phi taken relative to centre and scale, everything follows
-from two exponentials and a logarithm a pair: phi(h), g = t^exponent = 1 + exponent (gain phi(h) + offset),
-q = log(g) / exponent, 1 / phi'(t) = t / g, and d phi / d exponent = q^2 k(exponent q).
+With x = log(h / centre) and q = log(t / scale), and phi relative to centre and scale, two exponentials and one
+logarithm per pair are enough: phi(h), g = t^exponent = 1 + exponent (gain phi(h) + offset), q = log(g) / exponent,
+1 / phi'(t) = t / g, and d phi / d exponent = q^2 k(exponent q).
 
-`normal_equations` is the paper's sum of squares in metres. `robust_equations` is the same for residuals in metres or in
-log depth, each times its own precision, under a loss that is convex, or not, in what exceeds a few standard deviations.
+`normal_equations` is for the paper's sum of squares in metres. `robust_equations` is for residuals in metres or in log
+depth, each divided by its standard deviation, under a robust loss.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from leadline.base.jit import EXACT, SUM, compiled, inlined
-from leadline.core.fit.calibration import NEAR_LOSS, TINY
+from leadline.core.fit.calibration import MAX_CANCELLATION, TINY
 from leadline.core.fit.elementary import exp, expm1, log, log1p
 
-CHUNK = 512  # pairs per partial sum: their rows stay in the first-level cache
+CHUNK = 512  # pairs per partial sum, so that their rows stay in the first-level cache
 SQUARED, HUBER, CAUCHY, GEMAN_MCCLURE = range(4)
 
 
@@ -38,11 +38,11 @@ def _predict(x, exponent, gain, offset, rest, response, power, q):
         safe = 1.0 if u == 0.0 else u
         response[i] = x[i] * (1.0 if u == 0.0 else e / safe)
         w = gain * e + exponent * offset
-        near = w > -0.5 and abs(gain * e) + abs(exponent * offset) < NEAR_LOSS * (1.0 + w)
-        # log(1 + w), and where that would cancel its two parts added directly, see Response.plan. Not e + 1,
-        # which has lost the digits of a small power.
-        g = 1.0 + w if near else max(gain * exp(u) + rest, 1e-300)
-        lost = w - (g - 1.0) if near else 0.0  # by rounding 1 + w, as in log1p
+        accurate = w > -0.5 and abs(gain * e) + abs(exponent * offset) < MAX_CANCELLATION * (1.0 + w)
+        # log(1 + w), or where that cancels, the sum of its two parts (see Response.kernel_args). The second part uses
+        # exp(u) and not e + 1, which has lost the digits of a small power.
+        g = 1.0 + w if accurate else max(gain * exp(u) + rest, 1e-300)
+        lost = w - (g - 1.0) if accurate else 0.0  # rounding error of 1 + w, as in log1p
         power[i] = g
         q[i] = (log(g) + lost / g) * (1.0 / exponent)
 
@@ -105,7 +105,7 @@ def _chunk_equations(x, depth, exponent, gain, offset, rest, sums):
 def normal_equations(x, depth, exponent, gain, offset, rest, sums):
     """Per chunk of pairs: r^2, J^T r, and the upper triangle of J^T J; `rest` is 1 - gain + exponent offset.
 
-    On one thread: waking others would take longer than the few thousand pairs of a frame.
+    It runs on one thread, because starting others would take longer than the few thousand pairs of a frame.
     """
     for chunk in range(sums.shape[0]):
         part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
@@ -114,7 +114,7 @@ def normal_equations(x, depth, exponent, gain, offset, rest, sums):
 
 @compiled(fastmath=EXACT)
 def _differentiate_log(x, log_depth, response, power, q, exponent, gain, rows):
-    """As `_differentiate`, of log s - log t: every derivative is that of s - t divided by t."""
+    """As `_differentiate` for log s - log t, whose derivatives are those of s - t divided by t."""
     residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
     for i in range(x.size):
         ratio = 1.0 / power[i]
@@ -143,12 +143,12 @@ def _weight_and_loss(z, loss, width):
 
 
 @compiled(fastmath=SUM)
-def _reweight(rows, precision, loss, width):
-    """Scale each pair's rows by precision and the root of its weight, so that sums of products are weighted sums."""
+def _reweight(rows, inverse_sigma, loss, width):
+    """Scale each pair's rows by 1 / sigma and the root of its weight, so that sums of products are weighted sums."""
     total = 0.0
-    for i in range(precision.size):
-        weight, value = _weight_and_loss(rows[0, i] * precision[i], loss, width)
-        factor = precision[i] * np.sqrt(weight)
+    for i in range(inverse_sigma.size):
+        weight, value = _weight_and_loss(rows[0, i] * inverse_sigma[i], loss, width)
+        factor = inverse_sigma[i] * np.sqrt(weight)
         for k in range(4):
             rows[k, i] *= factor
         total += value
@@ -156,14 +156,14 @@ def _reweight(rows, precision, loss, width):
 
 
 @compiled()
-def robust_equations(x, target, precision, exponent, gain, offset, rest, in_logs, loss, width, sums):
-    """Per chunk of pairs: the losses, J^T W r, and the upper triangle of J^T W J, W being precision^2 times weight.
+def robust_equations(x, target, inverse_sigma, exponent, gain, offset, rest, in_logs, loss, width, sums):
+    """Per chunk of pairs: the losses, J^T W r, and the upper triangle of J^T W J, with W = weight / sigma^2.
 
-    `target` is the depth, or with `in_logs` its logarithm; `width` is where the loss bends, in standard deviations.
+    `target` is the depth, or with `in_logs` its logarithm; `width` is the scale of the loss in standard deviations.
     """
     for chunk in range(sums.shape[0]):
         part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-        h, s, p = x[part], target[part], precision[part]
+        h, s, p = x[part], target[part], inverse_sigma[part]
         response, power, q = np.empty(h.size), np.empty(h.size), np.empty(h.size)
         rows = np.empty((4, h.size))
         if abs(exponent) < TINY:
@@ -192,7 +192,7 @@ def log_rows(x, log_depth, exponent, gain, offset, rest, rows):
 
 @compiled()
 def robust_residuals(x, target, exponent, gain, offset, rest, in_logs, residual):
-    """The residuals alone, in metres (units of the scale) or in log depth."""
+    """The residuals without derivatives, in units of the scale or in log depth."""
     response, power = np.empty(x.size), np.empty(x.size)
     if abs(exponent) < TINY:
         _predict_log(x, gain, offset, response, power, residual)

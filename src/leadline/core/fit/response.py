@@ -1,29 +1,39 @@
-"""The response family: a scaled Box-Cox coordinate, its inverse, its derivatives, and the map they make.
+"""The response family: a scaled Box-Cox coordinate, its inverse, its derivatives, and the map from prior to depth.
 
     phi(z) = log(z / scale)                          exponent = 0
              ((z / scale)^exponent - 1) / exponent   otherwise            (eq:family)
 
-The exponents 1, 0, -1 are metric depth, log depth and disparity. Everything is smooth in the exponent:
-phi = q exprel(exponent q) with q = log(z / scale), so there is no branch around zero to fall off. (The
-paper takes the logarithm for |exponent| < 1e-5, which drops a term of 5e-6 q^2 there.)
+The exponents 1, 0, -1 are metric depth, log depth and disparity. With q = log(z / scale), phi = q exprel(exponent q)
+is smooth in the exponent, and no case distinction around zero is needed. (The paper uses the logarithm for
+|exponent| < 1e-5, which neglects a term of 5e-6 q^2.)
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError
-from leadline.core.fit.calibration import DIFFERENCE, LOG, NEAR, NEAR_LOSS, SMALLEST, SUM, TINY, calibrate, contiguous
+from leadline.core.fit.calibration import (
+    DIFFERENCE,
+    LOG,
+    LOG1P,
+    MAX_CANCELLATION,
+    SMALLEST,
+    SUM,
+    TINY,
+    calibrate,
+    contiguous,
+)
 
 Real = TypeVar("Real", float, NDArray[np.float64])
 
-# Rounding of log(gain) + exponent (log h - log centre): |log h| is below 710 and an ulp of that 1.1e-13.
+# Bound of the rounding error of log(gain) + exponent (log h - log centre): |log h| < 710, whose ulp is 1.1e-13.
 MARGIN = 1e-12
 
 
@@ -43,7 +53,7 @@ def inverse(response: ArrayLike, exponent: float, scale: float) -> NDArray[np.fl
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         high, low = _one_plus_product(exponent, u)
         w = exponent * u
-        # log(1 + w): log1p for small w; near w = -1 the product's own rounding error matters.
+        # log(1 + w) by log1p, but near w = -1 from the product with its rounding error.
         logarithm = np.where(w > -0.5, np.log1p(np.maximum(w, -0.5)), np.log(high) + low / high)
         q = np.where(np.abs(w) < TINY, u, logarithm / exponent if exponent else u)
         return np.where(high > 0, scale * np.exp(q), np.nan)
@@ -101,9 +111,17 @@ def _one_plus_product(a: float, b: Real) -> tuple[Real, Real]:
 
 
 def remainder(exponent: float, gain: float, offset: float) -> float:
-    """c = 1 - gain + exponent * offset, the constant part of g (see Response.plan), which may cancel."""
+    """c = 1 - gain + exponent * offset, the constant part of g in `Response.kernel_args`, without cancellation."""
     high, low = _one_plus_product(exponent, offset)
     return (high - gain) + low
+
+
+class CentredParameters(NamedTuple):
+    """Gain a and offset b of the relation phi(t / scale) = a phi(h / centre) + b."""
+
+    centre: float
+    gain: float
+    offset: float
 
 
 @dataclass(frozen=True)
@@ -113,9 +131,9 @@ class Response:
     Calling it on an array of prior depth h gives t in metres; NaN where h is not positive and finite, or lies
     outside the map's domain.
 
-    `exponent`, `gain`, `offset` and `scale` (m) are the paper's lambda, alpha, beta and s_0. They read well,
-    but with a prior on a scale far from metres they cancel: the map is therefore evaluated from the same
-    relation written about the prior's own geometric mean, phi(t / scale) = a phi(h / centre) + b.
+    `exponent`, `gain`, `offset` and `scale` (m) are the paper's lambda, alpha, beta and s_0. If the prior's scale is
+    far from metres, gain and offset are large and cancel. The map is therefore evaluated from the same relation about
+    a centre, the prior's geometric mean: phi(t / scale) = a phi(h / centre) + b. `centred` holds (centre, a, b).
 
     Examples
     --------
@@ -128,28 +146,31 @@ class Response:
     gain: float
     offset: float
     scale: float
-    centred: tuple[float, float, float] | None = None  # (centre, a, b)
+    about_centre: CentredParameters | None = None
 
     def __post_init__(self) -> None:
         numbers = (self.exponent, self.gain, self.offset, self.scale)
         if not (self.gain > 0 and self.scale > 0 and all(map(math.isfinite, numbers))):
             raise InputError(f"Response: gain and scale must be positive and all finite, got {self}.")
-        if self.centred is None:
-            object.__setattr__(self, "centred", (self.scale, self.gain, self.offset))
+
+    @property
+    def centred(self) -> CentredParameters:
+        """The parameters that the map is evaluated from; about the scale itself unless another centre was given."""
+        return self.about_centre or CentredParameters(self.scale, self.gain, self.offset)
 
     @classmethod
-    def about(cls, centre: float, exponent: float, gain: float, offset: float, scale: float) -> Response:
-        """From the form about a centre: with rho = centre / scale, phi(h) = rho^exponent phi(h / centre) + phi(rho).
+    def from_centred(cls, centre: float, exponent: float, gain: float, offset: float, scale: float) -> Response:
+        """The response with `gain` and `offset` given about a centre.
 
-        The paper's gain and offset leave the range of float64 if rho^exponent does, and then saturate; the
-        map does not need them.
+        With rho = centre / scale, phi(h) = rho^exponent phi(h / centre) + phi(rho) relates them to the paper's. These
+        saturate where rho^exponent leaves the range of float64; the map does not use them.
         """
         log_rho = math.log(centre) - math.log(scale)
         paper_gain = math.exp(min(max(math.log(gain) - exponent * log_rho, -700.0), 700.0))
         with np.errstate(over="ignore"):  # rho^-exponent phi(rho), which is phi(rho) at the opposite exponent
             shift = log_rho * float(_exprel(np.array(-exponent * log_rho)))
         paper_offset = min(max(offset - gain * shift, -1e300), 1e300)
-        return cls(exponent, paper_gain, paper_offset, scale, (centre, gain, offset))
+        return cls(exponent, paper_gain, paper_offset, scale, CentredParameters(centre, gain, offset))
 
     def __call__(self, prior: ArrayLike) -> FloatArray:
         h = np.asarray(prior)
@@ -160,12 +181,12 @@ class Response:
         usable = flat[(flat > 0) & (flat < np.inf)].astype(np.float64)
         usable = usable[usable >= SMALLEST]
         ends = (float(usable.min()), float(usable.max())) if usable.size else (1.0, 1.0)
-        calibrate(contiguous(flat), out, *self.plan(ends))
+        calibrate(contiguous(flat), out, *self.kernel_args(ends))
         return out.reshape(h.shape)
 
     def log_slope(self, prior: ArrayLike) -> NDArray[np.float64]:
         """d log t / d log h = gain (h / t)^exponent, eq:gain: the local gain that a fixed coordinate prescribes."""
-        centre, gain, _ = self.centred  # type: ignore[misc]
+        centre, gain, _ = self.centred
         h = np.asarray(prior, np.float64)
         t = np.asarray(self(h), np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):  # where h is not positive, t is NaN
@@ -174,48 +195,48 @@ class Response:
     def feasible(self, lowest: float, highest: float) -> bool:
         """Whether 1 + exponent (gain phi(h) + offset) > 0 for every h in [lowest, highest] (Appendix A).
 
-        If so, the map is positive and finite all over that range: see `in_domain` for the margin this takes.
+        If so, the map is positive and finite in that range. `in_domain` adds a margin for rounding.
         """
-        centre, gain, offset = self.centred  # type: ignore[misc]
+        centre, gain, offset = self.centred
         shift = math.log(centre)
         return in_domain(self.exponent, gain, offset, math.log(lowest) - shift, math.log(highest) - shift)
 
     def to_dict(self) -> dict[str, float]:
         return {"exponent": self.exponent, "gain": self.gain, "offset": self.offset, "scale": self.scale}
 
-    def plan(self, ends: tuple[float, float]) -> tuple[float, ...]:
-        """Numbers for `calibrate`, with the evaluation that keeps all digits over this range of the prior.
+    def kernel_args(self, ends: tuple[float, float]) -> tuple[float, ...]:
+        """Arguments of `calibrate`, with the formula that is accurate over this range of the prior.
 
-        With x = log(h / centre) the map is t = scale g^(1/exponent), g = a e^(exponent x) + c,
-        c = 1 - a + exponent b. Composing phi and its inverse forms 1 + (g - 1), which loses the digits of a
-        small g; adding the two parts of g as logarithms loses those of g near 1. So: g - 1 through expm1
-        where it stays in (-1/2, 1000) and its own two terms do not cancel, logarithms otherwise. The ends
-        decide for what lies between: both terms are monotone.
+        With x = log(h / centre) the map is t = scale g^(1/exponent), g = a e^(exponent x) + c, c = 1 - a + exponent b.
+        Composing phi and its inverse computes 1 + (g - 1), which loses the digits of a small g; adding the two parts of
+        g as logarithms loses those of g near 1. Therefore g - 1 is computed with expm1 where it lies in (-1/2, 1000)
+        and its two terms do not cancel, and logarithms are used otherwise. Both terms are monotone, so that the ends
+        of the range decide for all of it.
         """
-        centre, gain, offset = self.centred  # type: ignore[misc]
+        centre, gain, offset = self.centred
         lam = self.exponent
         x = [math.log(end) - math.log(centre) for end in ends]
         if abs(lam) < TINY:
             return (LOG, 0.0, gain, offset, 0.0, math.log(centre), math.log(self.scale))
-        if all(lam * end < 700 and is_near(gain * math.expm1(lam * end), lam * offset) for end in x):
-            return (NEAR, lam, gain, offset, 0.0, math.log(centre), math.log(self.scale))
+        if all(lam * end < 700 and log1p_is_accurate(gain * math.expm1(lam * end), lam * offset) for end in x):
+            return (LOG1P, lam, gain, offset, 0.0, math.log(centre), math.log(self.scale))
         rest = remainder(lam, gain, offset)
-        way = SUM if rest >= 0 else DIFFERENCE
+        formula = SUM if rest >= 0 else DIFFERENCE
         size = math.log(abs(rest)) if rest else -math.inf
-        return (way, lam, math.log(gain), 0.0, size, math.log(centre), math.log(self.scale))
+        return (formula, lam, math.log(gain), 0.0, size, math.log(centre), math.log(self.scale))
 
 
-def is_near(grown: float, shift: float) -> bool:
-    """Whether log1p(grown + shift) is good to all but two digits, see Response.plan."""
-    return -0.5 < grown + shift < 1e3 and abs(grown) + abs(shift) < NEAR_LOSS * (1.0 + grown + shift)
+def log1p_is_accurate(grown: float, shift: float) -> bool:
+    """Whether log1p(grown + shift) loses at most two digits by cancellation; see `Response.kernel_args`."""
+    return -0.5 < grown + shift < 1e3 and abs(grown) + abs(shift) < MAX_CANCELLATION * (1.0 + grown + shift)
 
 
 def in_domain(exponent: float, gain: float, offset: float, lowest: float, highest: float) -> bool:
     """Whether g = gain e^(exponent x) + c stays positive for x = log(h / centre) in [lowest, highest].
 
-    It is monotone, so that one end decides. Its two parts are compared as `calibrate` compares them, and must
-    differ by more than the rounding of their logarithms: closer than that, the sign of g is noise, and a
-    pixel at the end of the range could fall outside.
+    g is monotone, so that one end decides. Its two parts are compared as `calibrate` does, and must differ by more
+    than the rounding error of their logarithms. Otherwise the sign of g is not determined, and a pixel at the end of
+    the range could lie outside the domain.
     """
     if abs(exponent) < TINY:
         return True

@@ -1,10 +1,25 @@
-"""The fit beyond least squares in metres: losses that bound an outlier's pull, noise that differs from measurement to
-measurement, residuals in log depth, and an exponent that is moved only as far as the measurements can carry it.
+"""The fit with a robust loss, measurement noise, log residuals and a penalty on the parameters.
 
-A residual r has the variance sigma^2 + tau^2: what the sensor says of this measurement, and one number for everything
-else, first of all the prior's own error. tau is chosen so that the standardised residuals z have the median magnitude
-of a normal variable (a robust counterpart of Paule and Mandel's estimator, 1982), and fit and tau take turns. Given
-tau, sum rho(z) is minimised by the same Levenberg-Marquardt as the paper's cost, with J^T W J for J^T J.
+**Objective.** Let r_i be the residual of pair i, in metres or in log depth. Its variance is modelled as
+sigma_i^2 + tau^2: the known noise of the measurement, and a common variance for everything else, above all the error of
+the prior. With the standardised residuals z_i = r_i / sqrt(sigma_i^2 + tau^2) the fit minimises
+
+    sum_i rho(z_i) + penalty(theta),    theta = (exponent, log gain, offset).
+
+**Loss.** rho is z^2 (squared), Huber's loss, or one of two that are not convex and let the influence of a large
+residual decrease to zero: Cauchy's loss and that of Geman and McClure (gnc). The weight of a pair is w = d rho / d z^2.
+
+**Scale.** tau is chosen so that the median of |z| is that of a standard normal variable, a robust counterpart of the
+estimator of Paule and Mandel (1982). Fit and tau are updated alternately until tau changes by less than 1 %. The first
+tau is large, because the residuals at a start are, so that every loss begins close to squares and becomes more
+selective as the fit improves. For the losses that are not convex this is graduated non-convexity (Blake and Zisserman,
+1987; Yang et al., 2020).
+
+**Iteration.** For given tau the minimiser is found by the Levenberg-Marquardt iteration of the paper with the weighted
+matrix J^T W J in place of J^T J.
+
+**Covariance.** Huber's formula for M-estimators (1981, section 7.6), for an effective number of independent pairs that
+accounts for correlated errors within image tiles.
 """
 
 from __future__ import annotations
@@ -19,12 +34,13 @@ from leadline.core.fit.descent import (
     START_TOLERANCE,
     Descent,
     Problem,
+    StopReason,
     Sums,
     Theta,
-    added,
     levenberg_marquardt,
     median,
-    spread_out,
+    strided_subset,
+    sum_chunks,
 )
 from leadline.core.fit.normal_equations import (
     CAUCHY,
@@ -37,36 +53,45 @@ from leadline.core.fit.normal_equations import (
 )
 from leadline.core.options import FitOptions
 
-# Loss and the width at which it bends, in standard deviations. Where the noise is normal each does as well as squares
-# would with 95 % of the measurements (Holland and Welsch, 1977, for the first two; gnc's by the same integral).
+# Loss and its width in standard deviations. Each width gives 95 % efficiency for normal errors: Holland and Welsch
+# (1977) for Huber and Cauchy, and the same integral for Geman and McClure.
 LOSSES = {
     "squared": (SQUARED, 1.0),
     "huber": (HUBER, 1.345),
     "cauchy": (CAUCHY, 2.385),
     "gnc": (GEMAN_MCCLURE, 3.787),
 }
-NORMAL_MEDIAN = 0.6744897501960817  # of |z| for a normal variable of variance one
-# The same where each z counts by its weight under a loss of the width above.
+NORMAL_MEDIAN = 0.6744897501960817  # median of |z| for a standard normal variable
+# The same median, weighted by the weights under a loss of the width above.
 WEIGHTED_MEDIANS = {SQUARED: NORMAL_MEDIAN, HUBER: 0.6432644472, CAUCHY: 0.5935665965, GEMAN_MCCLURE: 0.6018717535}
-CONTAMINATED = 1.58  # the median of |z| where three in ten are far out, over NORMAL_MEDIAN: the quantile 0.5 / 0.7
-BISECTIONS = 12  # of tau^2: to a four-thousandth of the residuals' own square
-SMALLEST_SPREAD = 1e-7  # of the residuals, relative to the depth: below it they are exact, and tau must not be zero
-SCALE_TOLERANCE = 0.01  # relative change at which fit and tau stop taking turns; tau is known to 1/sqrt(n) only
-EDGE = 0.02  # share of the pairs beyond either edge of what counts as measured: a single one may be anything
-GROWTH = 0.5  # standard deviation of how much the logarithm of the local gain grows beyond the measured range
-ROUNDS = 30  # at most, of taking turns; a handful is usual
+CONTAMINATED = 1.58
+"""The median of |z| in units of NORMAL_MEDIAN if 30 % of the pairs are outliers: the quantile 0.5 / 0.7 of |z|."""
+BISECTIONS = 12
+"""Bisections for tau^2, which give it to 1 / 4096 of the largest candidate."""
+MIN_TAU = 1e-7
+"""Smallest tau relative to the depth; it keeps 1 / tau finite for exact pairs."""
+SCALE_TOLERANCE = 0.01
+"""Relative change of tau at which the alternation stops; the statistical error of tau is of order 1 / sqrt(n)."""
+MAX_SCALE_UPDATES = 30
+"""Largest number of alternations; a handful is usual."""
+EDGE_SHARE = 0.02
+"""Share of the pairs beyond each edge of the measured range, so that a single outlier does not extend it."""
+GAIN_GROWTH = 0.5
+"""Standard deviation of the growth of the log of the local gain from the edge of the measured range to the end of the
+prior's range."""
 
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """What is believed of a response before anything is measured, as terms whose weighted squares join the cost.
+    """A Gaussian penalty on the parameters: a sum of squared terms that is added to the cost.
 
-    The exponent is near 0, within `spread`. And the local gain d log t / d log h does not go on growing where nothing
-    was measured: from the `edges` of the pairs to the ends of the prior's `domain`, its logarithm grows by GROWTH at
-    most, or so. A pole just beyond the pairs fits them as well as anything, and sends all that is farther to infinity.
+    One term shrinks the exponent to 0, with standard deviation `spread`. The others limit the growth of the local gain
+    d log t / d log h outside of the measured range: from the `edges` of the pairs to the ends of the prior's `domain`
+    its logarithm may grow with standard deviation GAIN_GROWTH. Without them a pole just beyond the measured range can
+    fit the pairs equally well, and maps everything farther to infinity.
     """
 
-    weight: float  # of one squared standard deviation, in units of the cost
+    weight: float  # factor from squared standard deviations to the cost
     spread: float
     edges: tuple[float, float]
     domain: tuple[float, float]
@@ -74,18 +99,18 @@ class Shrinkage:
     @classmethod
     def of(cls, problem: Reweighted, theta: Theta, effective: float, spread: float) -> Shrinkage:
         x = problem.plain.x
-        few = int(EDGE * x.size)
+        few = int(EDGE_SHARE * x.size)
         ordered = np.partition(x, (few, x.size - 1 - few))
         edges = (float(ordered[few]), float(ordered[x.size - 1 - few]))
         return cls(problem(theta)[0] / effective, spread, edges, problem.plain.domain)
 
     def terms(self, theta: Theta) -> list[tuple[float, Theta]]:
-        """Value, in standard deviations, and derivatives of each term."""
+        """Value of each term in standard deviations, and its derivatives in theta."""
         terms = [(float(theta[0]) / self.spread, np.array([1.0 / self.spread, 0.0, 0.0]))]
         for edge, end in zip(self.edges, self.domain, strict=True):
             (inner, inner_slope), (outer, outer_slope) = log_gain(theta, edge), log_gain(theta, end)
             if outer > inner:
-                terms.append(((outer - inner) / GROWTH, (outer_slope - inner_slope) / GROWTH))
+                terms.append(((outer - inner) / GAIN_GROWTH, (outer_slope - inner_slope) / GAIN_GROWTH))
         return terms
 
 
@@ -105,20 +130,19 @@ def log_gain(theta: Theta, x: float) -> tuple[float, Theta]:
 
 @dataclass(frozen=True)
 class Reweighted:
-    """Cost, J^T W r and J^T W J at a parameter, for one loss and one precision per pair.
+    """Cost, J^T W r and J^T W J as functions of theta, for a given loss and a given standard deviation of each pair.
 
-    `plain` is the paper's problem on the same pairs; `variance` is sigma^2 in the residual's own unit; `prior` is what
-    was believed of the parameters before.
+    `plain` is the paper's problem on the same pairs, and `variance` is sigma^2 in the unit of the residual.
     """
 
     plain: Problem
     target: NDArray[np.float64]  # depth in units of the scale, or its logarithm
     variance: NDArray[np.float64] | None
-    precision: NDArray[np.float64]
+    inverse_sigma: NDArray[np.float64]  # 1 / sqrt(sigma^2 + tau^2)
     in_logs: bool
     loss: int
     width: float
-    prior: Shrinkage | None = None
+    penalty: Shrinkage | None = None
 
     @classmethod
     def of(
@@ -128,7 +152,7 @@ class Reweighted:
         sigma: NDArray[np.float64] | None,
         options: FitOptions,
     ) -> Reweighted:
-        """With precision one; `sigma` is in units of the scale."""
+        """The problem with unit standard deviations; `sigma` is in units of the scale."""
         in_logs = options.residual == "log"
         if sigma is not None and in_logs:
             sigma = sigma / plain.depth
@@ -141,27 +165,29 @@ class Reweighted:
         if numbers is None:
             return math.inf, theta, np.eye(3)
         sums = np.empty((-(-self.target.size // CHUNK), 10))
-        robust_equations(self.plain.x, self.target, self.precision, *numbers, self.in_logs, self.loss, self.width, sums)
-        cost, gradient, matrix = added(sums)
-        if self.prior is not None:
-            for value, slope in self.prior.terms(theta):
-                cost += self.prior.weight * value * value
-                gradient += self.prior.weight * value * slope
-                matrix += self.prior.weight * slope[:, np.newaxis] * slope
+        robust_equations(
+            self.plain.x, self.target, self.inverse_sigma, *numbers, self.in_logs, self.loss, self.width, sums
+        )
+        cost, gradient, matrix = sum_chunks(sums)
+        if self.penalty is not None:
+            for value, slope in self.penalty.terms(theta):
+                cost += self.penalty.weight * value * value
+                gradient += self.penalty.weight * value * slope
+                matrix += self.penalty.weight * slope[:, np.newaxis] * slope
         return cost, gradient, matrix
 
     @property
     def floor(self) -> float:
-        return float(((8 * np.finfo(float).eps * self.precision) ** 2).sum())
+        return float(((8 * np.finfo(float).eps * self.inverse_sigma) ** 2).sum())
 
     def subset(self) -> Reweighted:
-        chosen = spread_out(self.target.size)
+        chosen = strided_subset(self.target.size)
         if chosen is None:
             return self
         variance = None if self.variance is None else self.variance[chosen]
         plain = self.plain.subset()
         return replace(
-            self, plain=plain, target=self.target[chosen], variance=variance, precision=self.precision[chosen]
+            self, plain=plain, target=self.target[chosen], variance=variance, inverse_sigma=self.inverse_sigma[chosen]
         )
 
     def residuals(self, theta: Theta) -> NDArray[np.float64]:
@@ -172,25 +198,26 @@ class Reweighted:
         return residual
 
     def rescaled(self, theta: Theta, weights: NDArray[np.float64] | None = None) -> Reweighted:
-        """The same with the precision that the residuals at `theta` speak for, those of low weight less than others.
+        """The same problem with tau estimated from the residuals at `theta`, optionally weighted.
 
-        Unweighted, three outliers in ten pass for noise of CONTAMINATED times its size; weights undo that. They are
-        not followed further down than that, or the fit would settle on one large surface and take all else for wrong.
+        Without weights, 30 % of outliers enlarge tau by the factor CONTAMINATED; weights correct for that. The
+        correction is limited to this factor, or the fit could concentrate on one large surface and treat all other
+        pairs as outliers.
         """
         squares = self.residuals(theta) ** 2
         tau2 = self._tau2(squares, None, NORMAL_MEDIAN)
         if weights is not None:
             tau2 = max(self._tau2(squares, weights, WEIGHTED_MEDIANS[self.loss]), tau2 / CONTAMINATED**2)
         variance = tau2 if self.variance is None else self.variance + tau2
-        return replace(self, precision=np.broadcast_to(1.0 / np.sqrt(variance), squares.shape).copy())
+        return replace(self, inverse_sigma=np.broadcast_to(1.0 / np.sqrt(variance), squares.shape).copy())
 
     def _tau2(self, squares: NDArray[np.float64], weights: NDArray[np.float64] | None, expected: float) -> float:
-        """tau^2 with which the median of |z| is the expected one."""
-        highest = max(_median(squares, weights) / expected**2, SMALLEST_SPREAD**2)
+        """tau^2 for which the median of |z| is `expected`."""
+        highest = max(_median(squares, weights) / expected**2, MIN_TAU**2)
         if self.variance is None:
             return highest
-        # The median of r^2 / (sigma^2 + tau^2) falls with tau: bisection between none and all of the residuals.
-        low, high = SMALLEST_SPREAD**2, highest
+        # The median of r^2 / (sigma^2 + tau^2) decreases with tau, so that bisection finds it.
+        low, high = MIN_TAU**2, highest
         for _ in range(BISECTIONS):
             middle = 0.5 * (low + high)
             too_small = _median(squares / (self.variance + middle), weights) > expected**2
@@ -198,8 +225,8 @@ class Reweighted:
         return high
 
     def weights(self, theta: Theta) -> NDArray[np.float64]:
-        """d rho / d z^2 of each pair: one where it is taken as it is, towards zero for an outlier."""
-        z = self.residuals(theta) * self.precision
+        """w = d rho / d z^2 of each pair: one for the squared loss, near zero for an outlier."""
+        z = self.residuals(theta) * self.inverse_sigma
         u = (z / self.width) ** 2
         if self.loss == HUBER:
             return 1.0 / np.maximum(np.sqrt(u), 1.0)
@@ -208,66 +235,65 @@ class Reweighted:
         return 1.0 / (1.0 + u) ** 2 if self.loss == GEMAN_MCCLURE else np.ones_like(u)
 
     def information(self, theta: Theta, weights: NDArray[np.float64], effective: float) -> NDArray[np.float64] | None:
-        """Inverse covariance of `theta` from the pairs alone, by Huber's formula for M-estimators (1981, section 7.6).
+        """Inverse covariance of `theta` without the penalty, by Huber's formula for M-estimators.
 
-        None with too few pairs, or where so many are far out that the loss no longer curves upwards.
+        None with too few pairs, or if so many are outliers that the mean curvature of the loss is not positive.
         """
         count = self.target.size
-        z = self.residuals(theta) * self.precision
+        z = self.residuals(theta) * self.inverse_sigma
         u = (z / self.width) ** 2
         curvature = {  # d(z w) / dz
             HUBER: (u <= 1.0).astype(np.float64),
             CAUCHY: weights * weights * (1.0 - u),
             GEMAN_MCCLURE: weights**1.5 * (1.0 - 3.0 * u),
         }.get(self.loss, weights)
-        bend = float(curvature.mean())
-        if count <= 3 or not bend > 0:
+        mean_curvature = float(curvature.mean())
+        if count <= 3 or not mean_curvature > 0:
             return None
-        variance = float(((weights * z) ** 2).sum()) / (count - 3) / bend**2 * (count / effective)
-        squares = replace(self, loss=SQUARED, prior=None)(theta)[2]
+        variance = float(((weights * z) ** 2).sum()) / (count - 3) / mean_curvature**2 * (count / effective)
+        squares = replace(self, loss=SQUARED, penalty=None)(theta)[2]
         return squares / variance if variance > 0 else None
 
 
-def settle(problem: Reweighted, theta: Theta, max_iterations: int) -> tuple[Reweighted, Theta, int, str]:
-    """Let fit and tau take turns until tau stays.
+def fit_with_scale(problem: Reweighted, theta: Theta, max_iterations: int) -> tuple[Reweighted, Theta, int, StopReason]:
+    """Update the fit and tau alternately until tau converges; see the module's description.
 
-    The first tau holds whatever the start gets wrong, so that every loss begins wide, nearly as squares, and narrows as
-    the fit improves: for the ones that fade, this is graduated non-convexity (Blake and Zisserman, 1987; Yang et al.,
-    2020). A schedule of its own, from the largest residual down, was tried and lost good starts to no gain.
+    An explicit schedule of graduated non-convexity, starting from the largest residual, lost good starts without any
+    gain.
     """
     problem = problem.rescaled(theta)
-    iterations, stopped = 0, ""
-    for _ in range(ROUNDS):
+    iterations, stopped = 0, StopReason.ITERATION_LIMIT
+    for _ in range(MAX_SCALE_UPDATES):
         theta, _, more, stopped = levenberg_marquardt(problem, theta, max_iterations, START_TOLERANCE)
         iterations += more
         before, problem = problem, problem.rescaled(theta, problem.weights(theta))
-        if abs(problem.precision.max() / before.precision.max() - 1) < SCALE_TOLERANCE:
+        if abs(problem.inverse_sigma.max() / before.inverse_sigma.max() - 1) < SCALE_TOLERANCE:
             break
     return problem, theta, iterations, stopped
 
 
 def effective_count(influence: NDArray[np.float64], groups: NDArray[np.intp] | None) -> float:
-    """How many independent pairs would know as much as these, whose errors are alike within a group.
+    """Number of independent pairs with the same information as these, whose errors are correlated within groups.
 
-    The variance of a sum of `influence` (w z) is that of its groups' sums; with independent errors it would be that of
-    its terms. Their ratio is the design effect of cluster sampling (Kish, 1965).
+    With `influence` = w z, the ratio of the variance of the sum of independent terms to that of the sum of the groups'
+    sums is the inverse of the design effect of cluster sampling (Kish, 1965).
     """
     count = influence.size
     if groups is None:
         return float(count)
-    apart = float((influence**2).sum())
-    together = float((np.bincount(groups, influence) ** 2).sum())
-    return count * min(1.0, apart / together) if apart > 0 and together > 0 else float(count)
+    independent = float((influence**2).sum())
+    grouped = float((np.bincount(groups, influence) ** 2).sum())
+    return count * min(1.0, independent / grouped) if independent > 0 and grouped > 0 else float(count)
 
 
 @dataclass(frozen=True)
 class RobustEnd:
-    """Where a robust fit ended."""
+    """The result of a robust fit; `information` is the inverse covariance of theta."""
 
     theta: Theta
     weights: NDArray[np.float64]
     effective: float
-    information: NDArray[np.float64] | None  # the inverse covariance of theta
+    information: NDArray[np.float64] | None
     descents: tuple[Descent, ...]
     costs: list[float]
 
@@ -279,28 +305,28 @@ def robust_descent(
     groups: NDArray[np.intp] | None,
     scale: float,
 ) -> RobustEnd:
-    """The best of all starts under the loss, carried on with all pairs; then the exponent shrunk, if asked for.
+    """The best fit of all starts, continued with all pairs, and with the penalty if ``options.exponent_spread`` is set.
 
-    Shrinking adds `Shrinkage` to minus twice the logarithm of the likelihood, which is the cost, taken as that of
-    `effective` independent pairs instead of all (a composite likelihood with its magnitude adjusted: Pauli et al.,
-    2011). Where the measurements know the response well it changes nothing to speak of.
+    The cost is minus twice a log-likelihood. For the penalty it is scaled to `effective` independent pairs instead of
+    all (a composite likelihood with adjusted magnitude: Pauli et al., 2011). Where the measurements determine the
+    response well, the penalty has little influence.
     """
     coarse = problem.subset()
     descents: list[Descent] = []
     ends: list[tuple[float, Theta]] = []
     for start, theta in starts:
-        _, theta, iterations, stopped = settle(coarse, theta, options.max_iterations)
+        _, theta, iterations, stopped = fit_with_scale(coarse, theta, options.max_iterations)
         descents.append(Descent(start, float(theta[0]), scale * coarse.plain.rmse(theta), iterations, stopped))
         ends.append((start, theta))
-    # Costs compare at one precision only: that of the smallest residuals.
-    problem = max((problem.rescaled(theta) for _, theta in ends), key=lambda at: float(at.precision.max()))
+    # Costs are comparable only for one tau; the smallest is used.
+    problem = max((problem.rescaled(theta) for _, theta in ends), key=lambda at: float(at.inverse_sigma.max()))
     start, theta = min(ends, key=lambda end: problem(end[1])[0])
-    problem, theta, _, _ = settle(problem, theta, options.max_iterations)
+    problem, theta, _, _ = fit_with_scale(problem, theta, options.max_iterations)
     if options.exponent_spread is not None:
-        _, effective = _judge(problem, theta, groups)
-        problem = replace(problem, prior=Shrinkage.of(problem, theta, effective, options.exponent_spread))
+        _, effective = effective_weights(problem, theta, groups)
+        problem = replace(problem, penalty=Shrinkage.of(problem, theta, effective, options.exponent_spread))
     theta, costs, iterations, stopped = levenberg_marquardt(problem, theta, options.max_iterations, options.tolerance)
-    weights, effective = _judge(problem, theta, groups)
+    weights, effective = effective_weights(problem, theta, groups)
     descents.append(Descent(start, float(theta[0]), scale * problem.plain.rmse(theta), iterations, stopped))
     information = problem.information(theta, weights, effective)
     if information is not None and options.exponent_spread is not None:
@@ -308,9 +334,12 @@ def robust_descent(
     return RobustEnd(theta, weights, effective, information, tuple(descents), costs)
 
 
-def _judge(problem: Reweighted, theta: Theta, groups: NDArray[np.intp] | None) -> tuple[NDArray[np.float64], float]:
+def effective_weights(
+    problem: Reweighted, theta: Theta, groups: NDArray[np.intp] | None
+) -> tuple[NDArray[np.float64], float]:
+    """Weight of each pair under the loss, and the effective number of independent pairs."""
     weights = problem.weights(theta)
-    return weights, effective_count(weights * problem.residuals(theta) * problem.precision, groups)
+    return weights, effective_count(weights * problem.residuals(theta) * problem.inverse_sigma, groups)
 
 
 def _median(values: NDArray[np.float64], weights: NDArray[np.float64] | None) -> float:

@@ -1,11 +1,11 @@
-"""Spread what the calibrated prior gets wrong at the measurements over the rest of the image (eq:completion).
+"""Reconstruction of dense depth from the calibrated prior t and the measurements s (eq:completion).
 
-With x = log D and l = log t the unknown is the residual r = x - l. It minimises
+With x = log D and l = log t, the unknown is the residual r = x - l. It minimises
 
     grad |G r|^2 + data |r|^2 + lap |L r|^2    subject to    r = log s - log t where measured,
 
-G and L living on the four-neighbour graph of the valid pixels. The unit of depth cancels from r. `System` has the
-general form: weighted edges, and measurements that draw instead of fixing.
+where G and L are the gradient and the Laplacian on the four-neighbour graph of the valid pixels. The unit of depth
+cancels from r. `System` solves the general problem, with weighted edges and soft measurements.
 """
 
 from __future__ import annotations
@@ -27,10 +27,20 @@ from leadline.core.solve.system import System
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """How the residual solve went.
+    """Statistics of the residual solve.
 
-    `residual` is the true relative residual |b - Q r| / |b|, computed in float64 after the last step, and
-    `history` the recursive one before each step. `adapted` is the system that the measurements chose, if they did.
+    Attributes
+    ----------
+    status : SolveStatus
+        Why the solve stopped.
+    iterations : int
+        Steps of conjugate gradients.
+    residual : float
+        True relative residual |b - Q r| / |b|, computed in float64 after the last step.
+    history : tuple of float
+        Relative residual before each step, as the iteration updates it, and after the last.
+    adapted : Adapted or None
+        The system that was chosen from the measurements, with ``system="adaptive"``.
     """
 
     status: SolveStatus
@@ -46,7 +56,7 @@ class Reconstruction:
     def to_dict(self) -> dict[str, Any]:
         return {
             "status": self.status.name.lower(),
-            "advice": self.status.value,
+            "advice": self.status.advice(),
             "converged": self.converged,
             "iterations": self.iterations,
             "residual": self.residual,
@@ -54,18 +64,19 @@ class Reconstruction:
         }
 
 
-class Kept:
-    """What the next image of a sequence can use again: the system where nothing in it has changed, and the last field.
+class SolverCache:
+    """What the next image of a sequence reuses: the system, if it is unchanged, and the last field as a warm start.
 
-    Not to be shared between threads, as a `System` is not.
+    A cache must not be shared between threads. `system_reused` says whether the last image had the system of the image
+    before it.
     """
 
     def __init__(self) -> None:
-        self.reused = False  # whether the last system was that of the image before
+        self.system_reused = False
         self._system: System | None = None
-        self._made_of: tuple[Any, ...] = ()
-        self._field: NDArray[np.float64] | None = None  # padded, as `Solution.field`
-        self._spare: NDArray[np.float64] | None = None  # the one before, to be written over
+        self._system_inputs: tuple[Any, ...] = ()
+        self._field: NDArray[np.float64] | None = None  # padded field of the last solution
+        self._spare: NDArray[np.float64] | None = None  # the field before it, which the next solve overwrites
 
     def system(
         self,
@@ -73,28 +84,28 @@ class Kept:
         where: NDArray[np.intp],
         options: ReconstructionOptions,
         edges: tuple[ArrayLike, ArrayLike] | None,
-        precision: ArrayLike | None,
+        weights: ArrayLike | None,
     ) -> System:
-        """The last one if it is made of the same; a new one otherwise."""
-        made_of = (valid, where, options, *(edges or (None, None)), precision)
-        self.reused = self._system is not None and all(map(_same, made_of, self._made_of))
-        if self._system is None or not self.reused:
-            self._system = System(valid, where, options, edges=edges, precision=precision)
-            self._made_of = made_of
+        """Return the last system if it was made from equal inputs, and a new one otherwise."""
+        inputs = (valid, where, options, *(edges or (None, None)), weights)
+        self.system_reused = self._system is not None and all(map(_equal, inputs, self._system_inputs))
+        if self._system is None or not self.system_reused:
+            self._system = System(valid, where, options, edges=edges, weights=weights)
+            self._system_inputs = inputs
         return self._system
 
     def solve(self, system: System, targets: FloatArray) -> Solution:
-        """From the last field; the solution's own is to be read before the next but one is solved for.
+        """Solve with a warm start from the last field; the next but one solve overwrites the solution's field.
 
-        Not if zeros are nearer to what is now measured: after a cut the last field is another picture's.
+        The warm start is not used if a field of zeros is closer to the targets, as it is after a cut in the video.
         """
         shape = system.operator.code.shape
         if self._field is not None and self._field.shape != shape:
             self._field = self._spare = None
         start = None
         if self._field is not None:
-            gap = targets - self._field[system.where]
-            if float((gap * gap).sum()) < float((targets * targets).sum()):
+            difference = targets - self._field[system.where]
+            if float((difference * difference).sum()) < float((targets * targets).sum()):
                 start = self._field[1:-1, 1:-1]
         solution = system.solve(targets, start=start, out=self._spare)
         self._spare = self._field
@@ -102,7 +113,7 @@ class Kept:
         return solution
 
 
-def _same(new: Any, old: Any) -> bool:
+def _equal(new: Any, old: Any) -> bool:
     if isinstance(new, np.ndarray) and isinstance(old, np.ndarray):
         return np.array_equal(new, old)
     return type(new) is type(old) and bool(new == old)
@@ -114,14 +125,11 @@ def reconstruct(
     measured: FloatArray,
     options: ReconstructionOptions,
     *,
-    edges: tuple[ArrayLike, ArrayLike] | None = None,
-    precision: ArrayLike | None = None,
-    targets: FloatArray | None = None,
-    exact: BoolArray | None = None,
+    weights: NDArray[np.float64] | None = None,
     neighbours: Neighbours | None = None,
-    kept: Kept | None = None,
+    cache: SolverCache | None = None,
 ) -> tuple[FloatArray, Reconstruction]:
-    """Depth that equals `measured` at the pixels `where` and follows the gradients of log t elsewhere.
+    """Return depth that equals `measured` at the pixels `where` and follows the gradients of log t elsewhere.
 
     A connected component of valid pixels without a measurement keeps t.
 
@@ -130,34 +138,44 @@ def reconstruct(
     calibrated : (H, W) float32, C-contiguous
         t in metres, NaN at invalid pixels.
     where : (n,) int
-        Flat indices of the measured pixels; t must be valid there.
+        Flat indices of the measured pixels, each once; t must be valid there.
     measured : (n,) float32 or float64
-        Their depth in metres, > 0. The result has this dtype and these very values.
-    edges, precision
-        Weights of the edges and of the measurements, see `System`. A soft measurement draws its surroundings only as
-        far as its precision goes.
-    targets : (n,) float64, optional
-        Log residual that the field is drawn to at each measurement. Default: that of the measured depth.
-    exact : (n,) bool, optional
-        False where the result is to have the field's own depth and not the measured one. Default: nowhere.
+        Their depth in metres, > 0. The result has this dtype.
+    options : ReconstructionOptions
+    weights : (n,) float64, optional
+        Weight of each measurement, > 0, in units of the gradient weight. A measurement of infinite weight is returned
+        bit for bit; at one of finite weight the solution may differ from it. Default: all infinite.
     neighbours : Neighbours, optional
-        Of the measurements, if they are known already.
-    kept : Kept, optional
-        What is left of the image before, and will be of this one. Default: every image stands alone.
+        Nearest neighbours of the measurements, if they have been computed already; only the adaptive system needs them.
+    cache : SolverCache, optional
+        Cache that the images of a sequence share. Default: nothing is reused.
+
+    Returns
+    -------
+    depth : (H, W), dtype of `measured`
+        Metres, NaN at invalid pixels.
+    reconstruction : Reconstruction
+
+    Examples
+    --------
+    >>> t = np.full((4, 4), 2.0, np.float32)
+    >>> depth, reconstruction = reconstruct(t, np.array([5]), np.array([2.5]), ReconstructionOptions.paper())
+    >>> float(depth[1, 1]), bool(2.0 < depth[3, 3] < 2.5), reconstruction.converged
+    (2.5, True, True)
     """
-    height, width = calibrated.shape
-    adapted = None
+    exact = slice(None) if weights is None else np.isinf(weights)
+    edges = adapted = None
     if options.system == "adaptive":
         adapted = adapt(calibrated, where, measured, neighbours)
         edges, targets = adapted.edges, adapted.targets
-        precision = adapted.precision if precision is None else np.minimum(precision, adapted.precision)
+        weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
         options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
-    kept = kept or Kept()
-    system = kept.system(np.isfinite(calibrated), where, options, edges, precision)
-    if targets is None:
+    else:
         targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
-    solution = kept.solve(system, targets)
-    depth = np.empty((height, width), measured.dtype)
-    kernels.restore(calibrated, solution.field, depth)
-    depth.ravel()[where if exact is None else where[exact]] = measured if exact is None else measured[exact]
+    cache = cache or SolverCache()
+    system = cache.system(np.isfinite(calibrated), where, options, edges, weights)
+    solution = cache.solve(system, targets)
+    depth = np.empty(calibrated.shape, measured.dtype)
+    kernels.correct_depth(calibrated, solution.field, depth)
+    depth.ravel()[where[exact]] = measured[exact]
     return depth, Reconstruction(solution.status, solution.iterations, solution.residual, solution.history, adapted)

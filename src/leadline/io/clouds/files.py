@@ -1,6 +1,6 @@
-"""Point clouds of any common form as one `Cloud`.
+"""Reading of point clouds of all common formats.
 
-The form follows from the suffix (any case):
+The format follows from the suffix (any case):
 
 ===============  ==================================================================================
 suffix           what it holds
@@ -16,41 +16,41 @@ a folder         the points of a COLMAP model
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
-from leadline.base.errors import FileError, InputError, LeadlineError, MissingExtra
+from leadline.base.errors import FileError, InputError, MissingExtra, param
 from leadline.geometry.cloud import Cloud
 from leadline.io.clouds.pcd import read_pcd
-from leadline.io.clouds.ply import points_of, read_ply, read_vertices, write_ply
-
-__all__ = ["CLOUD_SUFFIXES", "Cloud", "read_cloud", "read_ply", "write_ply"]
+from leadline.io.clouds.ply import read_vertices, stack_xyz
+from leadline.io.reading import choose_key, read_npy_array, reading
 
 CLOUD_SUFFIXES = (".ply", ".pcd", ".las", ".laz", ".bin", ".npy", ".npz")
 
-# What programs call the columns beside x, y and z, in lower case.
-_COLUMNS = {
+# Names that programs give to the attributes of points, in lower case.
+_ATTRIBUTE_NAMES = {
     "intensity": ("intensity", "reflectance", "reflectivity", "remission", "scalar_intensity", "i"),
     "time": ("time", "t", "timestamp", "time_offset", "offset_time", "gps_time", "scalar_time", "scalar_gpstime"),
     "confidence": ("confidence", "scalar_confidence"),
 }
-_ARRAYS = ("points", "xyz", "data", "cloud")
-_LARGEST_ARRAY = 1 << 34  # bytes
+_KNOWN_NAMES = {name for names in _ATTRIBUTE_NAMES.values() for name in names}
+_POINT_KEYS = ("points", "xyz", "data", "cloud")
+_MAX_ARRAY_BYTES = 1 << 34
 
 
 def read_cloud(path: str | os.PathLike[str], *, key: str | None = None) -> Cloud:
-    """The cloud of a file of any form in the table above; points that are not finite are left out.
+    """The points of a file in any format of the table above, without those that are not finite.
 
-    Intensity, time and confidence come along where a column has one of their usual names; the fourth column of plain
-    rows is taken for the intensity. `time` keeps the file's zero and is in seconds only if the file's was.
+    Intensity, time and confidence are read where an attribute has one of their usual names; the fourth column of plain
+    rows is the intensity. `time` keeps the file's zero and unit.
 
     Parameters
     ----------
@@ -61,66 +61,64 @@ def read_cloud(path: str | os.PathLike[str], *, key: str | None = None) -> Cloud
     Raises
     ------
     FileError
-        Missing, truncated, foreign, or without points.
+        The file is missing, truncated, of another format, or without points.
     InputError
-        Unknown suffix, or a key where there are none.
+        The suffix is unknown, or a key is given for a format without keys.
     MissingExtra
         LAS and LAZ need laspy.
     """
     file = Path(path)
     suffix = file.suffix.lower()
     if key is not None and suffix != ".npz":
-        raise InputError(f"`key` is for npz files, got {key!r} for {file}. Leave it out.")
+        raise InputError(f"{param('key')} is for npz files, got {key!r} for {file}. Leave it out.")
     if file.is_dir():
         from leadline.io.colmap import read_points
 
-        return _usable(file, read_points(file))
+        return _drop_nonfinite(file, read_points(file))
     if suffix not in CLOUD_SUFFIXES:
         raise InputError(
-            f"{file}: the suffix {file.suffix!r} names no form of clouds. Known: {', '.join(CLOUD_SUFFIXES)}, "
-            "and the folder of a COLMAP model."
+            f"{file}: the suffix {file.suffix!r} is not one of a cloud format: {', '.join(CLOUD_SUFFIXES)}, or the "
+            "folder of a COLMAP model."
         )
-    try:
-        if file.stat().st_size == 0:
-            raise FileError(f"{file}: is empty (0 bytes). Write or copy it again.")
-        if suffix in (".ply", ".pcd"):
-            return _usable(file, _from_table(read_vertices(file) if suffix == ".ply" else read_pcd(file)))
-        read = {".las": _read_las, ".laz": _read_las, ".bin": _read_rows, ".npy": _read_npy}.get(suffix)
-        return _usable(file, _read_npz(file, key) if read is None else read(file))
-    except LeadlineError:
-        raise
-    except OSError as error:
-        raise FileError(f"{file}: cannot be read ({error.strerror or error}).") from error
-    # Decoders fed with damaged bytes raise anything from KeyError to zlib.error: no narrower set is complete.
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        raise FileError(f"{file}: cannot be read as a cloud ({reason}). Is it truncated or of another form?") from error
+    with reading(file, "a point cloud"):
+        if suffix == ".npz":
+            return _drop_nonfinite(file, _read_npz(file, key))
+        read = {".ply": _read_ply, ".pcd": _read_pcd, ".bin": _read_rows, ".npy": _read_npy}.get(suffix, _read_las)
+        return _drop_nonfinite(file, read(file))
 
 
-def _usable(file: Path, cloud: Cloud) -> Cloud:
+def _drop_nonfinite(file: Path, cloud: Cloud) -> Cloud:
     finite: BoolArray = np.asarray(np.isfinite(cloud.points).all(axis=1))
     if not finite.any():
-        raise FileError(f"{file}: holds no point{'' if len(cloud) == 0 else ' that is finite'}.")
+        raise FileError(f"{file}: holds no {'' if len(cloud) == 0 else 'finite '}point.")
     return cloud if finite.all() else cloud.select(finite)
 
 
-def _from_table(table: NDArray[np.void]) -> Cloud:
-    """A structured array's points and the columns whose names are known."""
-    scalars = {name.lower(): name for name in table.dtype.names or () if table.dtype[name].shape == ()}
-    return _with_columns(points_of(table), {name: table[own] for name, own in scalars.items()})
+def _read_ply(file: Path) -> Cloud:
+    return _cloud_from_table(read_vertices(file))
 
 
-def _with_columns(points: FloatArray, columns: Mapping[str, NDArray[Any]]) -> Cloud:
-    found: dict[str, Any] = {}
-    for name, aliases in _COLUMNS.items():
-        column = next((columns[alias] for alias in aliases if alias in columns), None)
+def _read_pcd(file: Path) -> Cloud:
+    return _cloud_from_table(read_pcd(file))
+
+
+def _cloud_from_table(table: NDArray[np.void]) -> Cloud:
+    """The points of a structured array and the attributes whose names are known."""
+    scalars = {name.lower(): table[name] for name in table.dtype.names or () if table.dtype[name].shape == ()}
+    return _cloud_with_attributes(stack_xyz(table), scalars)
+
+
+def _cloud_with_attributes(points: FloatArray, columns: Mapping[str, NDArray[Any]]) -> Cloud:
+    attributes: dict[str, Any] = {}
+    for attribute, names in _ATTRIBUTE_NAMES.items():
+        column = next((columns[name] for name in names if name in columns), None)
         if column is not None and len(column) == len(points):
-            # Times since 1970 or 1980 need all digits of a double; a byte of intensity does not.
-            found[name] = np.asarray(column, np.float64 if name == "time" else np.float32)
-    return Cloud(points, **found)
+            # Times since 1970 or 1980 need all digits of a double; intensities do not.
+            attributes[attribute] = np.asarray(column, np.float64 if attribute == "time" else np.float32)
+    return Cloud(points, **attributes)
 
 
-def _from_rows(file: Path, rows: NDArray[Any]) -> Cloud:
+def _cloud_from_rows(file: Path, rows: NDArray[Any]) -> Cloud:
     if rows.ndim != 2 or rows.shape[1] < 3:
         raise FileError(f"{file}: must hold rows of x, y, z and more, (N, 3) or wider, got shape {rows.shape}.")
     single = rows.dtype.itemsize <= 4 and rows.dtype.kind == "f"
@@ -133,52 +131,37 @@ def _read_rows(file: Path) -> Cloud:
     size = file.stat().st_size
     if size % (4 * columns):
         raise FileError(
-            f"{file}: has {size} bytes, which are no rows of {columns} float32 numbers. Is it truncated, or no sweep?"
+            f"{file}: has {size} bytes, which are not rows of {columns} float32 numbers. Is it truncated, or not a "
+            "sweep?"
         )
-    return _from_rows(file, np.fromfile(file, "<f4").reshape(-1, columns))
+    return _cloud_from_rows(file, np.fromfile(file, "<f4").reshape(-1, columns))
 
 
 def _read_npy(file: Path) -> Cloud:
     with file.open("rb") as stream:
-        return _from_rows(file, _array(file, stream))
+        return _cloud_from_rows(file, read_npy_array(file, stream, lambda *declared: _check_array(file, *declared)))
 
 
 def _read_npz(file: Path, key: str | None) -> Cloud:
     with zipfile.ZipFile(file) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        chosen = next((name for name in (_ARRAYS if key is None else (key,)) if name in names), None)
-        chosen = names[0] if chosen is None and key is None and len(names) == 1 else chosen
-        if chosen is None:
-            raise FileError(
-                f"{file}: has no array {' or '.join(_ARRAYS) if key is None else repr(key)} but "
-                f"{', '.join(names) or 'nothing'}. Choose one with `key`."
-            )
 
         def load(name: str) -> NDArray[Any]:
             with archive.open(f"{name}.npy") as stream:
-                return _array(file, stream)
+                return read_npy_array(file, stream, lambda *declared: _check_array(file, *declared))
 
-        cloud = _from_rows(file, load(chosen))
-        known = {alias for aliases in _COLUMNS.values() for alias in aliases}
-        others = {name.lower(): np.ravel(load(name)) for name in names if name.lower() in known}
+        cloud = _cloud_from_rows(file, load(choose_key(file, names, key, _POINT_KEYS, "array")))
+        others = {name.lower(): np.ravel(load(name)) for name in names if name.lower() in _KNOWN_NAMES}
     rows = {"intensity": cloud.intensity} if cloud.intensity is not None else {}
-    return _with_columns(cloud.points, {**rows, **others})
+    return _cloud_with_attributes(cloud.points, {**rows, **others})
 
 
-def _array(file: Path, stream: IO[bytes]) -> NDArray[Any]:
-    """One npy array, whose declared size is judged before it is read; objects are not loaded."""
-    version = npy_format.read_magic(stream)
-    read_header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-    shape, columns_first, dtype = read_header(stream)
+def _check_array(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "iuf":
         raise FileError(f"{file}: holds values of type {dtype}, expected plain numbers. Save points as float32.")
-    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if size > _LARGEST_ARRAY:
-        raise FileError(f"{file}: declares {size} bytes, more than the {_LARGEST_ARRAY} that are read.")
-    data = stream.read(size)
-    if len(data) < size:
-        raise FileError(f"{file}: is truncated: {len(data)} of {size} bytes of its array are there.")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if columns_first else "C")
+    size = math.prod(shape) * dtype.itemsize
+    if size > _MAX_ARRAY_BYTES:
+        raise FileError(f"{file}: declares {size} bytes, more than the limit of {_MAX_ARRAY_BYTES}.")
 
 
 def _read_las(file: Path) -> Cloud:
@@ -188,6 +171,5 @@ def _read_las(file: Path) -> Cloud:
         raise MissingExtra("laspy", "lidar", "A LAS or LAZ file") from error
     scan = laspy.read(file)
     names = {name.lower(): name for name in scan.point_format.dimension_names}
-    known = {alias for aliases in _COLUMNS.values() for alias in aliases} & names.keys()
     points = np.stack([np.asarray(scan[axis], np.float64) for axis in "xyz"], axis=1)
-    return _with_columns(points, {name: np.asarray(scan[names[name]]) for name in known})
+    return _cloud_with_attributes(points, {name: np.asarray(scan[names[name]]) for name in _KNOWN_NAMES & names.keys()})

@@ -1,4 +1,8 @@
-"""LZF, the compression of PCD's binary_compressed form."""
+"""LZF decompression, which PCD's binary_compressed format uses.
+
+It is written here because the format has only two kinds of blocks; a package would be a dependency for one encoding of
+one file format.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ from leadline.base.jit import compiled
 
 @compiled()
 def decompress(packed: Any, flat: Any) -> int:
-    """Fill `flat` from `packed`, both uint8; gives the bytes written, or -1 if the input refers to what is not there.
+    """Decompress `packed` into `flat`, both uint8; returns the number of bytes written, or -1 if the input is damaged.
 
-    A control byte below 32 is followed by that many bytes plus one; others repeat what came before. Three bits of it
-    hold the length less 2, with 7 meaning that another byte is added; five bits and the next byte hold how far back the
-    copy begins, less 1. Copies may overlap what they write.
+    A control byte n below 32 is followed by n + 1 literal bytes. Any other control byte is a copy of earlier output:
+    its upper three bits hold the length less 2, where 7 means that the next byte is added; its lower five bits and the
+    next byte hold the distance back to the start of the copy, less 1. A copy may overlap its own output.
     """
     read, written = 0, 0
     while read < len(packed):

@@ -1,6 +1,6 @@
-"""Depth maps and pictures, from files and to files.
+"""Reading and writing of depth maps, reading of images.
 
-The form of a file follows from its suffix (any case):
+The format of a file follows from its suffix (any case):
 
 =================  ===============================================================  ==========================
 suffix             what it holds                                                    not measured
@@ -14,7 +14,7 @@ suffix             what it holds                                                
 .bin               COLMAP dense map: ``width&height&channels&``, then float32       the same
 =================  ===============================================================  ==========================
 
-Depth is z along the optical axis. 8-bit PNG is refused as depth: 256 steps are a picture of depth.
+Depth is z along the optical axis. 8-bit PNG is refused as depth: 256 steps are too few for metric depth.
 """
 
 from __future__ import annotations
@@ -28,69 +28,85 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from leadline.base.arrays import FloatArray, as_map
-from leadline.base.errors import FileError, InputError
+from leadline.base.errors import FileError, InputError, param
 from leadline.io.atomic import atomic_write
-from leadline.io.depth import packaged as packaged_forms
-from leadline.io.depth import raw as raw_forms
-from leadline.io.depth.raw import RawMap
-from leadline.io.depth.units import LOG_CODED, UNITS, Unit, as_unit, from_codes, guess_unit, scaled, to_codes, to_counts
+from leadline.io.depth import formats
+from leadline.io.depth.formats import StoredMap
+from leadline.io.depth.units import (
+    LOG_CODED,
+    Unit,
+    as_unit,
+    decode_log,
+    encode_counts,
+    encode_log,
+    guess_unit,
+    scale_depth,
+)
+from leadline.io.notes import Note, NoteKind
 from leadline.io.reading import reading
-
-__all__ = [
-    "DEPTH_SUFFIXES",
-    "UNITS",
-    "DepthMap",
-    "atomic_write",
-    "read_depth",
-    "read_image",
-    "read_values",
-    "write_depth",
-]
 
 PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class _Form:
+class _Format:
+    """One format of depth files.
+
+    Parameters
+    ----------
+    name : str
+    read : callable
+    write : callable, optional
+        None for formats that are read only, and for PNG, which stores counts and has a writer of its own.
+    has_keys : bool
+        Whether a file holds several named arrays.
+    stores_counts : bool
+        Whether a file holds 16-bit counts, which need a unit.
+    unit_unknown : bool
+        Whether the numbers have an arbitrary unit that no statistics can guess.
+    """
+
     name: str
-    read: Callable[[Path, str | None], RawMap]
-    write: Callable[[Path, NDArray[np.float32]], None] | None = None  # None: PNG, which needs a unit, or read only
-    keyed: bool = False
+    read: Callable[[Path, str | None], StoredMap]
+    write: Callable[[Path, NDArray[np.float32]], None] | None = None
+    has_keys: bool = False
+    stores_counts: bool = False
+    unit_unknown: bool = False
 
 
-_TIFF = _Form("TIFF", packaged_forms.read_tiff, packaged_forms.write_tiff)
-_HDF5 = _Form("HDF5", packaged_forms.read_hdf5, packaged_forms.write_hdf5, keyed=True)
-_FORMS = {
-    ".png": _Form("PNG", packaged_forms.read_png),
-    ".npy": _Form("npy", raw_forms.read_npy, raw_forms.write_npy),
-    ".npz": _Form("npz", raw_forms.read_npz, raw_forms.write_npz, keyed=True),
-    ".exr": _Form("EXR", packaged_forms.read_exr, packaged_forms.write_exr, keyed=True),
-    ".pfm": _Form("PFM", raw_forms.read_pfm, raw_forms.write_pfm),
+_TIFF = _Format("TIFF", formats.read_tiff, formats.write_tiff)
+_HDF5 = _Format("HDF5", formats.read_hdf5, formats.write_hdf5, has_keys=True)
+_FORMATS = {
+    ".png": _Format("PNG", formats.read_png, stores_counts=True),
+    ".npy": _Format("npy", formats.read_npy, formats.write_npy),
+    ".npz": _Format("npz", formats.read_npz, formats.write_npz, has_keys=True),
+    ".exr": _Format("EXR", formats.read_exr, formats.write_exr, has_keys=True),
+    ".pfm": _Format("PFM", formats.read_pfm, formats.write_pfm),
     ".tif": _TIFF,
     ".tiff": _TIFF,
     ".h5": _HDF5,
     ".hdf5": _HDF5,
-    ".mat": _Form("MATLAB 7.3", packaged_forms.read_hdf5, keyed=True),
-    ".bin": _Form("COLMAP dense map", raw_forms.read_colmap, raw_forms.write_colmap),
+    ".mat": _Format("MATLAB 7.3", formats.read_hdf5, has_keys=True),
+    ".bin": _Format("COLMAP dense map", formats.read_colmap, formats.write_colmap, unit_unknown=True),
 }
 
-DEPTH_SUFFIXES: tuple[str, ...] = tuple(_FORMS)
+DEPTH_SUFFIXES: tuple[str, ...] = tuple(_FORMATS)
 
 
 @dataclass(frozen=True, eq=False)
 class DepthMap:
-    """Metric depth as read from a file, and how its numbers became metres.
+    """Metric depth from a file, and the unit of the file.
 
     Parameters
     ----------
     values : (H, W) float32 array, metres
         NaN where nothing was measured.
     unit : str
-        What was applied, e.g. ``"mm"``, ``"kitti"``, ``"0.00025 m"``.
+        Unit of the file's numbers, e.g. ``"mm"``, ``"kitti"``, ``"0.00025 m"``.
     guessed : bool
-        True if nobody stated the unit and it is not plainly metres.
-    note : str
-        One sentence on what was assumed and why; empty unless guessed.
+        True if the unit was not given and the numbers are not plausible metres.
+    note : Note or None
+        What was guessed and why; None unless guessed.
     path : Path
         The file.
     """
@@ -98,57 +114,58 @@ class DepthMap:
     values: NDArray[np.float32]
     unit: str
     guessed: bool
-    note: str
+    note: Note | None
     path: Path
 
 
 def read_depth(path: PathLike, unit: str | float | None = None, *, key: str | None = None) -> DepthMap:
-    """Metric depth from a file of any form in the table above.
+    """Metric depth from a file of any format in the table above.
 
-    Without a unit, one is guessed from the size of the numbers and the result says so: the same counts may be
+    Without a unit, one is guessed from the magnitude of the numbers, and the result says so. The same counts may be
     3.5 m in millimetres and 14 m in KITTI's unit, so state the unit wherever it is known.
 
     Parameters
     ----------
     path : path
     unit : str or float, optional
-        A name from `UNITS`, or metres per count. ``moge-log`` PNG needs none: it states its own range.
+        A name from `UNITS`, or metres per count. A log-coded PNG needs none: it states its own range.
     key : str, optional
         Array in an npz, dataset in an HDF5 file (``"depths[3]"`` for one map of a stack), channel of an EXR.
 
     Raises
     ------
     FileError
-        Missing, truncated, foreign, too large, or not a depth map.
+        The file is missing, truncated, of another format, too large, or not a depth map.
     InputError
-        Unknown suffix or unit, or a key where there are none.
+        The suffix or the unit is unknown, or a key is given for a format without keys.
     MissingExtra
-        The package for this form is not installed.
+        The package for this format is not installed.
     """
-    file, form = _form(path)
+    file, format = _find_format(path)
     declared = None if unit is None else as_unit(unit)
-    raw = _read(file, form, key)
-    if raw.values.dtype.itemsize == 1:
+    stored = _read(file, format, key)
+    if stored.values.dtype.itemsize == 1:
         raise FileError(
             f"{file}: has 8 bits per pixel, which is too coarse for metric depth: it looks like a picture of a depth "
             "map. Give the 16-bit or float file."
         )
-    if raw.log_range is not None and (declared is None or declared.name == LOG_CODED):
-        return DepthMap(from_codes(raw.values, *raw.log_range), LOG_CODED, False, "", file)
-    applied = _assumed(form, raw) if declared is None else declared
+    if stored.log_range is not None and (declared is None or declared.name == LOG_CODED):
+        return DepthMap(decode_log(stored.values, *stored.log_range), LOG_CODED, False, None, file)
+    applied = _guess_unit(format, stored) if declared is None else declared
     if applied.metres is None:
         raise FileError(
-            f"{file}: is not {LOG_CODED}: that is a 16-bit PNG whose text chunks name near and far. Give another unit."
+            f"{file}: is not in the unit {LOG_CODED}, which is a 16-bit PNG whose text chunks state near and far. Give "
+            f"another {param('unit')}."
         )
-    values = scaled(raw.values, applied.metres, raw.ceiling)
+    values = scale_depth(stored.values, applied.metres, stored.invalid_from)
     return DepthMap(values, applied.name, applied.guessed, applied.note, file)
 
 
 def read_values(path: PathLike, *, key: str | None = None) -> FloatArray:
-    """The plain numbers of a depth-like file, (H, W) float32 or float64, with no unit and nothing masked.
+    """The numbers of a depth-like file, (H, W) float32 or float64, without a unit and without masking.
 
-    For priors, which are relative. 8-bit PNG is accepted. A PNG that states the range of its log code is
-    decoded by it, with NaN for its codes "unknown" and "infinite".
+    For priors, which are relative. 8-bit PNG is accepted. A log-coded PNG is decoded, with NaN for its codes "unknown"
+    and "infinite".
 
     Parameters
     ----------
@@ -160,21 +177,21 @@ def read_values(path: PathLike, *, key: str | None = None) -> FloatArray:
     FileError, InputError, MissingExtra
         As for `read_depth`.
     """
-    file, form = _form(path)
-    raw = _read(file, form, key)
-    if raw.log_range is not None:
-        return from_codes(raw.values, *raw.log_range)
-    values = raw.values
+    file, format = _find_format(path)
+    stored = _read(file, format, key)
+    if stored.log_range is not None:
+        return decode_log(stored.values, *stored.log_range)
+    values = stored.values
     wide = values.dtype.itemsize > (4 if values.dtype.kind == "f" else 2)
-    # A copy in native byte order: what comes back can be written to, and compiled code can read it.
+    # A copy, so that it is writable and in native byte order, which compiled code needs.
     return np.array(values, dtype=np.float64 if wide else np.float32, order="C")
 
 
 def write_depth(path: PathLike, depth: ArrayLike, unit: str | float | None = None) -> None:
-    """Write metric depth in the form that the suffix of `path` names; whole, or not at all.
+    """Write metric depth in the format of the suffix of `path`. The file appears only when it is complete.
 
-    What is not positive and finite is written as the form's own "not measured": 0 in PNG and COLMAP maps, NaN
-    elsewhere. PNG rounds to the nearest count, so depth below half a count becomes "not measured" too.
+    Values that are not positive and finite are written as "not measured": 0 in PNG and COLMAP maps, NaN elsewhere. PNG
+    rounds to the nearest count, so depth below half a count becomes "not measured", too.
 
     Parameters
     ----------
@@ -182,71 +199,75 @@ def write_depth(path: PathLike, depth: ArrayLike, unit: str | float | None = Non
         In an existing folder. ``.mat`` is read only.
     depth : (H, W) array, metres
     unit : str or float, optional
-        A name from `UNITS`, or metres per count. Default: millimetres in PNG, metres in the float forms.
+        A name from `UNITS`, or metres per count. Default: millimetres in PNG, metres in the float formats.
 
     Raises
     ------
     InputError
-        Unknown suffix or unit, no (H, W) map, or a depth beyond the 16 bits of a PNG.
+        The suffix or the unit is unknown, `depth` is not an (H, W) map, or exceeds the 16 bits of a PNG.
     FileError
         The file cannot be written.
     """
-    file, form = _form(path)
-    default = "mm" if form.name == "PNG" else "m"
+    file, format = _find_format(path)
+    default = "mm" if format.stores_counts else "m"
     resolved = as_unit(default if unit is None else unit)
-    metric = scaled(as_map(depth, "depth"), 1.0)
-    if form.name == "PNG":
+    metric = scale_depth(as_map(depth, "depth"), 1.0)
+    if format.stores_counts:
         texts: dict[str, str] = {}
         if resolved.metres is None:
-            codes, near, far = to_codes(metric)
+            codes, near, far = encode_log(metric)
             texts = {"near": repr(near), "far": repr(far)}
         else:
-            codes = to_counts(metric, resolved, resolved.metres)
-        atomic_write(file, lambda temporary: packaged_forms.write_png(temporary, codes, texts))
+            codes = encode_counts(metric, resolved, resolved.metres)
+        atomic_write(file, lambda temporary: formats.write_png(temporary, codes, texts))
         return
-    write = form.write
+    write = format.write
     if write is None:
-        raise InputError(f"{file}: {form.name} files are read only. Write an .h5 file instead.")
+        raise InputError(f"{file}: {format.name} files are read only. Write an .h5 file instead.")
     if resolved.metres is None:
-        raise InputError(f"`unit` {LOG_CODED!r} is for PNG files only, got {file}. Leave it out or give another.")
-    counts = scaled(metric, 1.0 / resolved.metres)
+        raise InputError(f"{param('unit')} {LOG_CODED!r} is for PNG only, got {file}. Leave it out or give another.")
+    counts = scale_depth(metric, 1.0 / resolved.metres)
     atomic_write(file, lambda temporary: write(temporary, counts))
 
 
 def read_image(path: PathLike) -> NDArray[np.uint8]:
-    """A picture as (H, W, 3) uint8 RGB; grey is repeated, transparency dropped.
+    """An image as (H, W, 3) uint8 RGB; grey is repeated, transparency dropped.
 
-    Pixels come as they are stored: an EXIF orientation is *not* applied, because depth maps and intrinsics
-    belong to the stored grid. Rotate pictures and depth beforehand if they disagree.
+    The pixels are returned as they are stored. An EXIF orientation is *not* applied, because depth maps and intrinsics
+    belong to the stored grid. Rotate images and depth beforehand if they disagree.
 
     Raises
     ------
     FileError
-        Missing, truncated, foreign, too large, or a 16-bit depth map.
+        The file is missing, truncated, of another format, too large, or a 16-bit depth map.
     """
     file = Path(path)
-    with reading(file, "picture"):
-        return packaged_forms.read_picture(file)
+    with reading(file, "an image"):
+        return formats.read_colour_image(file)
 
 
-def _form(path: PathLike) -> tuple[Path, _Form]:
+def _find_format(path: PathLike) -> tuple[Path, _Format]:
     file = Path(path)
-    form = _FORMS.get(file.suffix.lower())
-    if form is None:
-        raise InputError(f"{file}: the suffix {file.suffix!r} names no depth form. Known: {', '.join(DEPTH_SUFFIXES)}.")
-    return file, form
+    format = _FORMATS.get(file.suffix.lower())
+    if format is None:
+        raise InputError(
+            f"{file}: the suffix {file.suffix!r} is not one of a depth format: {', '.join(DEPTH_SUFFIXES)}."
+        )
+    return file, format
 
 
-def _read(file: Path, form: _Form, key: str | None) -> RawMap:
-    if key is not None and not form.keyed:
-        raise InputError(f"`key` is for npz, EXR and HDF5 files, got {key!r} for {file}. Leave it out.")
-    with reading(file, form.name):
-        return form.read(file, key)
+def _read(file: Path, format: _Format, key: str | None) -> StoredMap:
+    if key is not None and not format.has_keys:
+        raise InputError(f"{param('key')} is for npz, EXR and HDF5 files, got {key!r} for {file}. Leave it out.")
+    with reading(file, format.name):
+        return format.read(file, key)
 
 
-def _assumed(form: _Form, raw: RawMap) -> Unit:
-    if form.name == "COLMAP dense map":
-        # Its scale is that of the reconstruction, metric only if the poses were: numbers cannot tell.
-        note = "COLMAP depth has the unit of its reconstruction, assumed to be m; pass --unit (in Python: unit=) "
-        return Unit("m", 1.0, True, note + "with metres per unit if that is wrong.")
-    return guess_unit(raw.values, raw.ceiling)
+def _guess_unit(format: _Format, stored: StoredMap) -> Unit:
+    if format.unit_unknown:
+        text = (
+            f"COLMAP depth has the unit of its reconstruction, assumed to be m; set {param('unit')} to the metres per "
+            "unit if that is wrong."
+        )
+        return Unit("m", 1.0, True, Note(NoteKind.UNIT_GUESSED, text))
+    return guess_unit(stored.values, stored.invalid_from)

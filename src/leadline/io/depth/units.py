@@ -1,4 +1,4 @@
-"""What the numbers in a depth file mean in metres, and what to assume when nobody says."""
+"""Units of depth files: conversion to metres, guesses of an unknown unit, and 16-bit codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, InputError
+from leadline.base.errors import FileError, InputError, param
+from leadline.io.notes import Note, NoteKind
 
 LOG_CODED = "moge-log"
 
@@ -27,39 +28,51 @@ UNITS: Mapping[str, float | None] = MappingProxyType(
         LOG_CODED: None,
     }
 )
-"""Named units and their metres per count; None for the one code that is not linear."""
+"""Named units and their metres per count; None for the log code, which is not linear."""
 
-LARGEST_CODE = 65534
-"""Of a linear 16-bit map. 65535 is a full counter (sky, "no return"), not a distance, and is read as missing."""
+MAX_COUNT = 65534
+"""Largest count of a linear 16-bit map. 65535 is a full counter (sky, "no return") and is read as missing."""
 
-# Statistics for a guess come from about this many valid pixels: enough for a percentile, cheap on any image.
+# Number of valid pixels that a guess is based on: enough for a percentile, cheap on any image.
 _SAMPLES = 65536
 
-# A guess of the unit of integer depth. Consumer depth cameras write millimetres and end near 10 m, so
-# millimetres it is unless the 99th percentile lies beyond 12 000, i.e. 12 m. Then two codes explain it better:
-# a sparse map with a nearer median is a projected LiDAR sweep in 1/256 m (7 to 31 m where mm would say 2 to 8 m);
-# a dense map with a median above 5 m in mm is a Kinect-class map in 1/5000 m (1 m and more).
-_BEYOND_CAMERAS = 12_000
+# The guess for integer depth. Consumer depth cameras write millimetres and reach about 10 m, so the guess is
+# millimetres unless the 99th percentile is above 12 000, i.e. 12 m. Then two other units explain the numbers better:
+# a sparse map with a smaller median is a projected LiDAR sweep in 1/256 m (7 to 31 m, where mm would give 2 to 8 m);
+# a dense map with a median above 5 m in mm is a map of a Kinect-like camera in 1/5000 m (1 m and more).
+_CAMERA_REACH = 12_000
 _SPARSE_COVERAGE = 1 / 3
 _LIDAR_MEDIAN = 8_000
 _KINECT_MEDIAN = 5_000
 
-# Floats are metres. A median beyond 200 m is not seen by any depth sensor this reads, while 200 mm is; below
-# 1 cm the numbers are rather relative or normalised depth.
+# The guess for floats is metres. No depth sensor has a median beyond 200 m, while 200 mm is common; below 1 cm the
+# numbers are more likely relative or normalised depth.
 _FAR_MEDIAN = 200.0
 _NEAR_MEDIAN = 0.01
 
-_CHANGE = "pass --unit (in Python: unit=) if that is wrong"
+_ADVICE = f"set {param('unit')} if that is wrong"
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A resolved unit: its name as recorded, and metres per count (None: log-coded)."""
+    """A unit of depth.
+
+    Parameters
+    ----------
+    name : str
+        As it is recorded, e.g. ``"mm"`` or ``"0.00025 m"``.
+    metres : float or None
+        Metres per count; None for the log code.
+    guessed : bool
+        Whether nobody stated the unit.
+    note : Note or None
+        What was guessed and why; None unless guessed.
+    """
 
     name: str
     metres: float | None
     guessed: bool = False
-    note: str = ""
+    note: Note | None = None
 
 
 def as_unit(unit: str | float) -> Unit:
@@ -81,73 +94,94 @@ def as_unit(unit: str | float) -> Unit:
         name = unit.strip().lower()
         return Unit(name, UNITS[name])
     try:
-        # "0.00025 m" is how such a unit is recorded, so it is read back too.
+        # Such a unit is recorded as "0.00025 m", so that is accepted, too.
         metres = float(unit.strip().removesuffix("m")) if isinstance(unit, str) else float(unit)
     except (TypeError, ValueError):
         metres = math.nan
     if not (metres > 0 and math.isfinite(metres)) or isinstance(unit, bool):
         raise InputError(
-            f"`unit` must be one of {', '.join(UNITS)}, or metres per count as a positive number, got {unit!r} instead."
+            f"{param('unit')} must be one of {', '.join(UNITS)}, or metres per count as a positive number, got "
+            f"{unit!r} instead."
         )
     return Unit(f"{metres:g} m", metres)
 
 
-def guess_unit(values: NDArray[Any], ceiling: float) -> Unit:
-    """The likeliest unit of raw depth, with a note wherever that is more than reading metres as metres.
+def png_units(measured: str) -> tuple[str, ...]:
+    """Units to write a 16-bit depth map in, best first; the first one into which the depth fits is to be taken.
+
+    In the unit of the measurements these are written bit for bit. A unit coarser than a centimetre would round the
+    depth elsewhere, so it is not used. Millimetres reach to 65 m, ``kitti`` to 256 m.
+
+    Examples
+    --------
+    >>> png_units("tum"), png_units("m")
+    (('tum', 'mm', 'kitti'), ('mm', 'kitti'))
+    """
+    own, coarsest = as_unit(measured), UNITS["cm"]
+    fine = own.metres is not None and coarsest is not None and own.metres <= coarsest
+    return tuple(dict.fromkeys((own.name, "mm", "kitti") if fine else ("mm", "kitti")))
+
+
+def guess_unit(values: NDArray[Any], invalid_from: float) -> Unit:
+    """The most likely unit of stored numbers; `guessed`, with a note, unless they are plausible metres.
 
     Parameters
     ----------
     values : (H, W) array, integer or float
-        Raw numbers; 0, negative, NaN and inf count as missing.
-    ceiling : float
-        Numbers from here on count as missing too.
+        Stored numbers; 0, negative, NaN and inf are missing.
+    invalid_from : float
+        Numbers from here on are missing, too.
     """
-    found = values[np.isfinite(values) & (values > 0) & (values < ceiling)]
+    found = values[np.isfinite(values) & (values > 0) & (values < invalid_from)]
     integer = values.dtype.kind in "iu"
     if found.size == 0:
         if not integer:
             return Unit("m", 1.0)
-        return Unit("mm", 1e-3, True, f"unit assumed to be mm, as no pixel is measured; {_CHANGE}.")
+        return _guessed("mm", f"unit assumed to be mm, as no pixel is measured; {_ADVICE}.")
     low, median, high = np.percentile(found[:: max(1, found.size // _SAMPLES)].astype(np.float64), (1, 50, 99))
 
     if integer:
         coverage = found.size / values.size
         unit, reason = "mm", "the usual unit of depth cameras"
-        if high > _BEYOND_CAMERAS and coverage < _SPARSE_COVERAGE and median <= _LIDAR_MEDIAN:
-            unit, reason = "kitti", "sparse and reaching beyond 12 m if it were mm, as LiDAR maps in 1/256 m do"
-        elif high > _BEYOND_CAMERAS and coverage >= _SPARSE_COVERAGE and median > _KINECT_MEDIAN:
-            unit, reason = "tum", "dense and mostly beyond 5 m if it were mm, as maps in 1/5000 m are"
+        if high > _CAMERA_REACH and coverage < _SPARSE_COVERAGE and median <= _LIDAR_MEDIAN:
+            unit, reason = "kitti", "the map is sparse and would reach beyond 12 m in mm, as LiDAR maps in 1/256 m do"
+        elif high > _CAMERA_REACH and coverage >= _SPARSE_COVERAGE and median > _KINECT_MEDIAN:
+            unit, reason = "tum", "the map is dense and mostly beyond 5 m in mm, as maps in 1/5000 m are"
     elif median > _FAR_MEDIAN:
-        unit, reason = "mm", f"as metres half of it would lie beyond {median:.4g} m"
+        unit, reason = "mm", f"in metres half of the pixels would lie beyond {median:.4g} m"
     elif median < _NEAR_MEDIAN:
-        unit, reason = "m", f"though half of it lies within {median:.2g} m: is this relative depth?"
+        unit, reason = "m", f"although half of the pixels lie within {median:.2g} m: is this relative depth?"
     else:
         return Unit("m", 1.0)
     metres = UNITS[unit] or 1.0
     span = f"{low * metres:.3g} to {high * metres:.3g} m"
-    return Unit(unit, metres, True, f"unit guessed as {unit} ({reason}), which gives {span}; {_CHANGE}.")
+    return _guessed(unit, f"unit guessed as {unit} ({reason}), which gives {span}; {_ADVICE}.")
 
 
-def scaled(values: NDArray[Any], factor: float, ceiling: float = math.inf) -> NDArray[np.float32]:
-    """`factor` times `values` as float32, NaN where they are not positive, not finite, or from `ceiling` on."""
-    with np.errstate(all="ignore"):  # a corrupt file may hold any bit pattern: what overflows is missing
-        missing = ~(values > 0) | (values >= ceiling)
+def _guessed(name: str, text: str) -> Unit:
+    return Unit(name, UNITS[name], True, Note(NoteKind.UNIT_GUESSED, text))
+
+
+def scale_depth(values: NDArray[Any], factor: float, invalid_from: float = math.inf) -> NDArray[np.float32]:
+    """`factor` times `values` as float32, NaN where they are not positive, not finite, or at least `invalid_from`."""
+    with np.errstate(all="ignore"):  # a damaged file may hold any bit pattern; values that overflow are missing
+        missing = ~(values > 0) | (values >= invalid_from)
         product = values if factor == 1.0 else values.astype(np.float64) * factor
         depth = np.array(product, dtype=np.float32, order="C")
     depth[missing | ~np.isfinite(depth) | (depth == 0)] = np.nan
     return depth
 
 
-def from_codes(codes: NDArray[np.uint16], near: float, far: float) -> NDArray[np.float32]:
+def decode_log(codes: NDArray[np.uint16], near: float, far: float) -> NDArray[np.float32]:
     """Log-coded depth: near^(1-t) far^t with t = (code - 1) / 65533; 0 (unknown) and 65535 (infinite) become NaN."""
-    share = (np.arange(65536, dtype=np.float64) - 1) / 65533
-    table = np.exp((1 - share) * math.log(near) + share * math.log(far)).astype(np.float32)
+    t = (np.arange(65536, dtype=np.float64) - 1) / 65533
+    table = np.exp((1 - t) * math.log(near) + t * math.log(far)).astype(np.float32)
     table[[0, 65535]] = np.nan
     return table[codes]
 
 
-def to_codes(depth: NDArray[np.float32]) -> tuple[NDArray[np.uint16], float, float]:
-    """The log code of `depth` (NaN becomes 0), and the near and far it is relative to."""
+def encode_log(depth: NDArray[np.float32]) -> tuple[NDArray[np.uint16], float, float]:
+    """The log code of `depth` (NaN becomes 0), and the near and far distance that it is relative to."""
     found = depth[np.isfinite(depth)].astype(np.float64)
     near = float(found.min(initial=np.inf)) if found.size else 1.0
     # A constant map still needs a range to divide by.
@@ -157,8 +191,8 @@ def to_codes(depth: NDArray[np.float32]) -> tuple[NDArray[np.uint16], float, flo
     return codes, near, far
 
 
-def to_counts(depth: NDArray[np.float32], unit: Unit, metres: float) -> NDArray[np.uint16]:
-    """Depth in 16-bit counts, rounded to nearest; NaN, and what rounds to 0, become 0.
+def encode_counts(depth: NDArray[np.float32], unit: Unit, metres: float) -> NDArray[np.uint16]:
+    """Depth in 16-bit counts, rounded to nearest; NaN becomes 0.
 
     Raises
     ------
@@ -166,19 +200,19 @@ def to_counts(depth: NDArray[np.float32], unit: Unit, metres: float) -> NDArray[
         A depth does not fit into 16 bits.
     """
     counts = np.rint(np.nan_to_num(depth.astype(np.float64), nan=0.0) / metres)
-    if counts.max(initial=0.0) > LARGEST_CODE:
+    if counts.max(initial=0.0) > MAX_COUNT:
         largest = float(np.nanmax(depth))
-        fitting = [name for name in ("mm", "kitti", "cm", "m") if largest <= (UNITS[name] or 0.0) * LARGEST_CODE]
+        fitting = [name for name in ("mm", "kitti", "cm", "m") if largest <= (UNITS[name] or 0.0) * MAX_COUNT]
         advice = f"unit {fitting[0]!r} or " if fitting else ""
         raise InputError(
-            f"`depth` reaches {largest:.6g} m, but 16 bits in unit {unit.name!r} end at {LARGEST_CODE * metres:.6g} m. "
-            f"Use {advice}a float form such as .npy."
+            f"{param('depth')} reaches {largest:.6g} m, but 16 bits in unit {unit.name!r} end at "
+            f"{MAX_COUNT * metres:.6g} m. Use {advice}a float format such as .npy."
         )
     return counts.astype(np.uint16)
 
 
-def log_range(path: object, info: Mapping[Any, Any]) -> tuple[float, float] | None:
-    """Near and far in metres as a log-coded PNG states them in its text chunks; None where it states none."""
+def parse_log_range(path: object, info: Mapping[Any, Any]) -> tuple[float, float] | None:
+    """Near and far in metres from the text chunks of a log-coded PNG; None if it has none."""
     if "near" not in info or "far" not in info:
         return None
     try:
@@ -187,5 +221,5 @@ def log_range(path: object, info: Mapping[Any, Any]) -> tuple[float, float] | No
     except (TypeError, ValueError):
         near = far = math.nan
     if not 0 < near <= far < math.inf:
-        raise FileError(f"{path}: its text chunks near={info['near']!r} and far={info['far']!r} are no range of depth.")
+        raise FileError(f"{path}: the text chunks near={info['near']!r} and far={info['far']!r} are no range.")
     return near, far

@@ -1,11 +1,10 @@
 """ROS bags: rosbag1 (.bag), rosbag2 folders and single .mcap or .db3 files, read and written without ROS.
 
-The containers are rosbags' business; what the messages mean is in `ros_messages`.
+The package rosbags reads and writes the containers; `leadline.io.ros.messages` decodes the messages.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 import struct
@@ -21,24 +20,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import FileError, InputError, LeadlineError, MissingExtra
-from leadline.io.ros.messages import FLOAT32, Transforms
+from leadline.base.errors import FileError, InputError, LeadlineError, MissingExtra, param
+from leadline.base.registry import suggestion
+from leadline.geometry.motion import TransformTree
+from leadline.io.ros.messages import FLOAT32, frame_poses
 
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 POINTS = ("sensor_msgs/msg/PointCloud2",)
 INFOS = ("sensor_msgs/msg/CameraInfo",)
-_TRANSFORMS = {"/tf": False, "/tf_static": True}  # and whether it is static
+_TF_TOPICS = {"/tf": False, "/tf_static": True}  # topic: whether its transforms are static
 
-LARGEST_MM = 65535
+MAX_MM = 65535  # of 16UC1
 
 
 class Bag:
-    """A bag that is read; use it in a ``with`` statement.
+    """A bag to read from; use it in a ``with`` statement.
 
     Raises
     ------
     FileError
-        It is missing, truncated, or no bag.
+        The bag is missing, truncated, or not a bag.
     MissingExtra
         rosbags is not installed.
     """
@@ -52,7 +53,7 @@ class Bag:
         if not self.path.exists():
             raise FileError(f"{self.path}: there is no such bag; check the path.")
         with self._reading():
-            # Older sqlite bags do not say what their types are.
+            # Older sqlite bags do not contain their message definitions.
             self._reader = AnyReader([self.path], default_typestore=get_typestore(Stores.ROS2_HUMBLE))
             self._reader.open()
         self.topics: dict[str, str] = {entry.topic: entry.msgtype for entry in self._reader.connections}
@@ -63,26 +64,34 @@ class Bag:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._reader.close()
 
-    def require(self, topic: str, flag: str, kinds: tuple[str, ...]) -> None:
-        """Refuse a topic that is not there or holds something else, with those that there are.
+    def require(self, topic: str, parameter: str, types: tuple[str, ...]) -> None:
+        """Refuse a topic that does not exist or has another type of message.
+
+        Parameters
+        ----------
+        topic : str
+        parameter : str
+            The parameter that named the topic, for the message.
+        types : tuple of str
+            Message types, e.g. `IMAGES`.
 
         Raises
         ------
         InputError
         """
-        fitting = sorted(name for name, kind in self.topics.items() if kind in kinds)
-        short = " or ".join(kind.rpartition("/")[2] for kind in kinds)
+        fitting = sorted(name for name, kind in self.topics.items() if kind in types)
+        short = " or ".join(kind.rpartition("/")[2] for kind in types)
         listed = f"its topics of type {short} are {', '.join(fitting)}" if fitting else f"it has none of type {short}"
+        given = f"{param(parameter)} {topic}"
         if topic in self.topics and topic not in fitting:
-            raise InputError(f"{flag} {topic}: is a {self.topics[topic]}, expected {short}; {listed}.")
+            raise InputError(f"{given}: is a {self.topics[topic]}, expected {short}; {listed}.")
         if topic not in self.topics:
-            close = difflib.get_close_matches(topic, fitting, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            others = "" if fitting else f"; all are {', '.join(sorted(self.topics)) or 'none'}"
-            raise InputError(f"{flag} {topic}: {self.path} has no such topic; {hint}{listed}{others}.")
+            others = "" if fitting else f"; all topics: {', '.join(sorted(self.topics)) or 'none'}"
+            hint = suggestion(topic, fitting, fallback=f"{listed}{others}.")
+            raise InputError(f"{given}: {self.path} has no such topic; {hint}")
 
     def stamps(self, topic: str) -> NDArray[np.int64]:
-        """The stamps in the headers of a topic's messages, nanoseconds, in the order of the bag."""
+        """Header stamps of the messages of a topic, (N,) nanoseconds, in the order of the bag."""
         return np.array([self._stamp(raw) for _, _, raw in self._raw((topic,))], dtype=np.int64)
 
     def messages(self, *topics: str) -> Iterator[tuple[str, int, Any]]:
@@ -91,7 +100,7 @@ class Bag:
         Raises
         ------
         FileError
-            The bag ends in the middle of it, or a message is not what its type says.
+            The bag is truncated, or a message does not fit its type.
         """
         for kind, time, raw in self._raw(topics):
             with self._reading():
@@ -104,21 +113,22 @@ class Bag:
         Raises
         ------
         InputError
-            There is none.
+            The topic has no messages.
         """
         for _, _, message in self.messages(topic):
             return message
         raise InputError(f"{self.path}: the topic {topic} has no messages.")
 
-    def transforms(self) -> Transforms:
-        """What /tf and /tf_static say."""
-        return Transforms((_TRANSFORMS[topic], message) for topic, _, message in self.messages(*_TRANSFORMS))
+    def transforms(self) -> TransformTree:
+        """The frames of /tf and /tf_static."""
+        found = ((_TF_TOPICS[topic], message) for topic, _, message in self.messages(*_TF_TOPICS))
+        return TransformTree(frame_poses(found))
 
     def pairs(self, topic: str, other: str, partner: NDArray[np.int64]) -> Iterator[tuple[int, Any, Any]]:
-        """Time of recording and message of `topic`, with the message of `other` of index ``partner[n]``.
+        """Time of recording and message n of `topic`, with the message of `other` that has the index ``partner[n]``.
 
-        Messages with a negative partner are left out. One pass over the bag: only what waits for its partner, or may
-        still be asked for, is kept.
+        Messages with a negative partner are left out. The bag is read once: only messages that wait for their partner,
+        or that a later message needs, are held in memory.
         """
         wanted = Counter(partner[partner >= 0].tolist())
         counts: Counter[str] = Counter()
@@ -145,7 +155,7 @@ class Bag:
     def _raw(self, topics: tuple[str, ...]) -> Iterator[tuple[Any, int, bytes]]:
         chosen = [entry for entry in self._reader.connections if entry.topic in topics]
         if not chosen:
-            return  # to the reader, none chosen means all
+            return  # an empty list would select all topics
         found = self._reader.messages(chosen)
         while True:
             with self._reading():
@@ -155,7 +165,7 @@ class Bag:
             yield entry
 
     def _stamp(self, raw: bytes) -> int:
-        """Of a message that begins with a header, without reading the rest of it."""
+        """The stamp of a message that begins with a header, without decoding the rest of the message."""
         with self._reading():
             if not self._reader.is2:
                 seconds, rest = struct.unpack_from("<II", raw, 4)  # after the sequence number
@@ -165,25 +175,25 @@ class Bag:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Whatever a reader trips over in a damaged bag becomes one sentence about that bag."""
+        """Turn every error of a reader on a damaged bag into a `FileError` that names the bag."""
         try:
             yield
         except LeadlineError:
             raise
-        except Exception as error:  # readers fed with damaged bytes raise anything
+        except Exception as error:  # decoders raise any exception on damaged bytes
             reason = " ".join(str(error).split())[:160] or type(error).__name__
             raise FileError(
                 f"{self.path}: cannot be read as a bag ({reason}). Is it truncated? 'ros2 bag reindex' or 'rosbag "
-                "reindex' may mend it."
+                "reindex' may repair it."
             ) from error
 
 
-def nearest(times: NDArray[np.int64], others: NDArray[np.int64], tolerance: int) -> NDArray[np.int64]:
+def match_stamps(times: NDArray[np.int64], others: NDArray[np.int64], tolerance: int) -> NDArray[np.int64]:
     """For each of `times` the index of the nearest of `others`, or -1 if it is farther than `tolerance`.
 
     Examples
     --------
-    >>> nearest(np.array([10, 50, 90]), np.array([48, 12, 70]), 5)
+    >>> match_stamps(np.array([10, 50, 90]), np.array([48, 12, 70]), 5)
     array([ 1,  0, -1])
     """
     if not len(others):
@@ -198,21 +208,21 @@ def nearest(times: NDArray[np.int64], others: NDArray[np.int64], tolerance: int)
 
 
 class DepthWriter:
-    """A new bag with dense depth, whole or absent: it gets its name when it is closed with something in it.
+    """Writes a new bag with dense depth. The bag appears under its name only when it is complete and not empty.
 
     Parameters
     ----------
     path : path
         ``.bag`` is rosbag1, ``.mcap`` one file of ROS 2, anything else a rosbag2 folder with sqlite3.
     topic : str
-        Of the depth images; ``camera_info`` and ``points`` go beside it.
+        Topic of the depth images; ``camera_info`` and ``points`` are written beside it.
     millimetres : bool
-        16UC1 in millimetres in place of 32FC1 in metres (REP 118).
+        Write 16UC1 in millimetres instead of 32FC1 in metres (REP 118).
 
     Raises
     ------
     FileError
-        The folder of `path` is not there, or cannot be written.
+        The folder of `path` does not exist or cannot be written.
     """
 
     def __init__(self, path: Path, topic: str, *, millimetres: bool = False) -> None:
@@ -226,15 +236,15 @@ class DepthWriter:
         try:
             self._work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
         except OSError as error:
-            raise FileError(f"-o {path}: cannot be written ({error.strerror}); choose another place.") from error
-        self._old, single = path.suffix == ".bag", path.suffix == ".mcap"
+            raise FileError(f"{path}: cannot be written ({error.strerror}); choose another folder.") from error
+        self._ros1, single = path.suffix == ".bag", path.suffix == ".mcap"
         self._made = self._work / (path.stem if single else path.name)
-        if self._old:
+        if self._ros1:
             self._writer: Any = Writer1(self._made)
         else:
             plugin = StoragePlugin.MCAP if single else StoragePlugin.SQLITE3
             self._writer = Writer2(self._made, version=8, storage_plugin=plugin)
-        self._store = get_typestore(Stores.ROS1_NOETIC if self._old else Stores.ROS2_HUMBLE)
+        self._store = get_typestore(Stores.ROS1_NOETIC if self._ros1 else Stores.ROS2_HUMBLE)
         self._writer.open()
         self._connections: dict[str, Any] = {}
 
@@ -251,24 +261,24 @@ class DepthWriter:
             shutil.rmtree(self._work, ignore_errors=True)
 
     def write(self, time: int, header: Any, depth: FloatArray, info: Any) -> int:
-        """Add depth in metres with the header of its picture and its camera; returns how many pixels were too far.
+        """Add a depth image and its camera; returns the number of pixels beyond the range of 16UC1.
 
         Parameters
         ----------
         time : int
-            Of recording, nanoseconds.
+            Time of recording in nanoseconds.
         header : Header
-            Stamp and frame are taken over.
+            Header of the colour image; stamp and frame are copied.
         depth : (H, W) array
-            NaN where unknown.
+            Metres, NaN where unknown.
         info : CameraInfo
         """
         known = np.isfinite(depth)
         lost = 0
         if self.millimetres:
             counts = np.rint(np.where(known, depth, 0).astype(np.float64) * 1e3)
-            lost = int((counts > LARGEST_MM).sum())
-            values, encoding = np.where(counts > LARGEST_MM, 0, counts).astype("<u2"), "16UC1"
+            lost = int((counts > MAX_MM).sum())
+            values, encoding = np.where(counts > MAX_MM, 0, counts).astype("<u2"), "16UC1"
         else:
             values, encoding = np.where(known, depth, np.nan).astype("<f4"), "32FC1"
         height, width = depth.shape
@@ -288,7 +298,7 @@ class DepthWriter:
         return lost
 
     def write_cloud(self, time: int, header: Any, points: FloatArray, colours: NDArray[np.uint8]) -> None:
-        """Add a coloured cloud on the image's grid.
+        """Add a coloured, organised point cloud.
 
         Parameters
         ----------
@@ -304,7 +314,7 @@ class DepthWriter:
         for place, name in enumerate("xyz"):
             table[name] = points[..., place]
         red, green, blue = (colours[..., channel].astype(np.uint32) for channel in range(3))
-        table["rgb"] = red << 16 | green << 8 | blue  # declared as float32, as all of ROS reads it
+        table["rgb"] = red << 16 | green << 8 | blue  # its field is declared as float32, which is ROS's convention
         fields = [
             self._new("sensor_msgs/msg/PointField", name=name, offset=4 * place, datatype=FLOAT32, count=1)
             for place, name in enumerate(("x", "y", "z", "rgb"))
@@ -331,7 +341,7 @@ class DepthWriter:
 
     def _header(self, header: Any) -> Any:
         stamp = self._new("builtin_interfaces/msg/Time", sec=header.stamp.sec, nanosec=header.stamp.nanosec)
-        sequence = {"seq": self.count} if self._old else {}
+        sequence = {"seq": self.count} if self._ros1 else {}
         return self._new("std_msgs/msg/Header", stamp=stamp, frame_id=header.frame_id, **sequence)
 
     def _info(self, header: Any, info: Any) -> Any:
@@ -340,7 +350,7 @@ class DepthWriter:
             name: getattr(info, name) for name in ("height", "width", "distortion_model", "binning_x", "binning_y")
         }
         matrices = {
-            name.upper() if self._old else name: getattr(info, name if hasattr(info, name) else name.upper())
+            name.upper() if self._ros1 else name: getattr(info, name if hasattr(info, name) else name.upper())
             for name in "dkrp"
         }
         roi = self._new("sensor_msgs/msg/RegionOfInterest", **region)
@@ -351,13 +361,13 @@ class DepthWriter:
         with _writing(self.path):
             if topic not in self._connections:
                 self._connections[topic] = self._writer.add_connection(topic, kind, typestore=self._store)
-            serialise = self._store.serialize_ros1 if self._old else self._store.serialize_cdr
+            serialise = self._store.serialize_ros1 if self._ros1 else self._store.serialize_cdr
             self._writer.write(self._connections[topic], time, serialise(message, kind))
 
     def _move(self) -> None:
         made = next(self._made.glob("*.mcap")) if self.path.suffix == ".mcap" else self._made
         if self.path.is_dir():
-            os.replace(self.path, self._work / "old")  # a folder with files cannot be replaced
+            os.replace(self.path, self._work / "old")  # os.replace cannot replace a folder that is not empty
         os.replace(made, self.path)
 
 
@@ -366,7 +376,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileError(f"-o {path}: cannot be written ({error.strerror or error}).") from error
+        raise FileError(f"{path}: cannot be written ({error.strerror or error}).") from error
 
 
 def _rosbags() -> None:

@@ -1,12 +1,12 @@
-"""What all figures share: size and type for print, colours that survive colour blindness, labels, files.
+"""Shared parts of all figures: style for print, colours and markers of methods, labels, writing of files.
 
-A method's colour says its family and its marker which one it is, so that no two differ by colour alone. Figures are as
-wide as the text of a conference paper (5.5 inches) and no letter is below 6.5 points, so they go in unscaled.
+A method's colour shows its family and its marker the method, so that no two methods differ by colour alone. Figures are
+at most 5.5 inches wide, the text width of a conference paper, and no letter is smaller than 6.5 points, so they can be
+included without scaling.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 
 from leadline.base.errors import FileError, MissingExtra
-from leadline.base.strict_json import json_ready
-from leadline.bench.tables import FIXED, OURS, RAW, RESPONSE
+from leadline.base.strict_json import dump_json
+from leadline.bench.tables import BEST, FIXED, OURS, RAW, RESPONSE
 from leadline.io.atomic import atomic_write, write_text
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 WIDTH = 5.5  # inches
 SMALLEST = 6.5  # points
-CLOSEST = 0.12  # share of a logarithmic axis between two of its numbers, so that they do not touch
-FORMS = ("png", "svg", "pdf")
+CLOSEST = 0.12  # least distance of two tick labels of a logarithmic axis, as a share of its length
+FORMATS = ("png", "svg", "pdf")
 _STYLE: dict[str, Any] = {
     "font.size": 7.5,
     "axes.titlesize": 7.5,
@@ -56,20 +56,19 @@ _STYLE: dict[str, Any] = {
     "lines.linewidth": 1.1,
     "lines.markersize": 4.5,
     "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # letters stay text, as publishers ask
-    "svg.hashsalt": "leadline",  # the same picture is the same file
+    "pdf.fonttype": 42,  # TrueType: publishers require text that stays text
+    "svg.hashsalt": "leadline",  # element ids that do not change from run to run
 }
-# No dates or versions: a figure that is drawn again is the same file.
+# Without dates and versions, a figure that is drawn again from the same records has the same bytes.
 _METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
-# Okabe and Ito's colours, which readers with any colour vision tell apart.
-BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY = "#000000", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
-YELLOW, GREY = "#F0E442", "#595959"
+# The colours of Okabe and Ito, which readers with any colour vision can distinguish.
+BLACK, BLUE, GREEN, ORANGE, PURPLE, GREY = "#000000", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#595959"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """How a method is drawn."""
+    """Colour, marker and line style of a method."""
 
     colour: str
     marker: str
@@ -80,6 +79,7 @@ class Mark:
 _MARKS = {
     OURS: Mark(ORANGE, "*"),
     RESPONSE: Mark(ORANGE, "*", "--", open=True),
+    BEST: Mark(ORANGE, "D", "-."),
     FIXED[0]: Mark(BLUE, "v"),
     FIXED[1]: Mark(BLUE, "s", "--"),
     FIXED[2]: Mark(BLUE, "^", ":"),
@@ -97,20 +97,20 @@ _OTHERS = tuple(Mark(BLACK, marker, line) for line in ("-", "--", ":") for marke
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure and the numbers in it, which are written beside it."""
+    """A figure, and the numbers in it, which are written to a JSON file beside it."""
 
     figure: Figure
     numbers: dict[str, Any]
 
 
 def marks(methods: Sequence[str]) -> dict[str, Mark]:
-    """A mark for each label: the paper's methods have theirs, others get what is left, in order."""
+    """A mark for each label: fixed ones for known methods, and in order the remaining ones for others."""
     others = iter(_OTHERS * (1 + len(methods) // len(_OTHERS)))
     return {name: _MARKS[name] if name in _MARKS else next(others) for name in methods}
 
 
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Run a function that draws under the figures' style, whatever the user's own is."""
+    """Decorator: run a function that draws with the style of the figures instead of the user's own."""
 
     @wraps(draw)
     def inside(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -133,7 +133,7 @@ def _styling() -> Iterator[None]:
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure, in inches, that belongs to no window."""
+    """An empty figure of a size in inches, not connected to a window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -143,44 +143,48 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
 
 
 def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
-    """Write a drawing as PNG, SVG and PDF, and its numbers as JSON; returns the files.
+    """Write a drawing as PNG, SVG and PDF, and its numbers as JSON.
+
+    Returns
+    -------
+    list of paths
+        The JSON file first.
 
     Raises
     ------
     FileError
-        The folder cannot be made or written.
+        The folder cannot be created or written.
     """
     return [save_numbers(drawing.numbers, folder, name), *save_figure(drawing.figure, folder, name)]
 
 
 def save_numbers(numbers: Mapping[str, Any], folder: Path, name: str) -> Path:
-    """Write numbers as ``NAME.json``, with null for what is not finite; see `save`."""
-    _make(folder)
-    text = json.dumps(json_ready(dict(numbers)), indent=1, allow_nan=False) + "\n"
+    """Write numbers as ``NAME.json``, with null for numbers that are not finite; see `save`."""
+    _create(folder)
     path = folder / f"{name}.json"
-    write_text(path, text)
+    write_text(path, dump_json(numbers, indent=1))
     return path
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG, SVG and PDF; see `save`."""
-    _make(folder)
-    paths = [folder / f"{name}.{form}" for form in FORMS]
+    _create(folder)
+    paths = [folder / f"{name}.{format_}" for format_ in FORMATS]
     with _styling():
-        for path, form in zip(paths, FORMS, strict=True):
-            atomic_write(path, partial(figure.savefig, format=form, metadata=_METADATA[form]))
+        for path, format_ in zip(paths, FORMATS, strict=True):
+            atomic_write(path, partial(figure.savefig, format=format_, metadata=_METADATA[format_]))
     return paths
 
 
-def _make(folder: Path) -> None:
+def _create(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{folder}: cannot be made ({error.strerror}); choose another folder.") from error
+        raise FileError(f"{folder}: cannot be created ({error.strerror}); choose another folder.") from error
 
 
-def plain_log(axis: Axis, low: float, high: float) -> None:
-    """Label a logarithmic axis with plain numbers, about four to eight of them."""
+def plain_log(axis: Axis, low: float, high: float, *, closest: float = CLOSEST) -> None:
+    """Label a logarithmic axis with up to eight plain numbers, instead of powers of ten, a share `closest` apart."""
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -189,49 +193,51 @@ def plain_log(axis: Axis, low: float, high: float) -> None:
         ticks = [tick for tick in ticks if low <= tick <= high]
         if len(ticks) >= 4:
             break
-    axis.set_major_locator(FixedLocator(_apart(ticks, CLOSEST * math.log10(high / low))))
+    axis.set_major_locator(FixedLocator(_apart(ticks, closest * math.log10(high / low))))
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.4g}")
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
 
 
 def _apart(ticks: Sequence[float], closest: float) -> list[float]:
-    """Those ticks that are `closest` from each other in decades; powers of ten come first, then the rounder ones."""
+    """Ticks that are at least `closest` decades apart; powers of ten have priority, then numbers with fewer digits."""
 
-    def oddness(tick: float) -> tuple[bool, int]:
+    def digits_needed(tick: float) -> tuple[bool, int]:
         digits = f"{tick:.3e}".partition("e")[0].rstrip("0")
         return digits != "1.", len(digits)
 
     kept: list[float] = []
-    for tick in sorted(ticks, key=oddness):
+    for tick in sorted(ticks, key=digits_needed):
         if all(abs(math.log10(tick / other)) >= closest for other in kept):
             kept.append(tick)
     return sorted(kept)
 
 
 def log_limits(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:
-    """Ends of a logarithmic axis that leave a margin around positive values."""
+    """Limits of a logarithmic axis with a margin around positive values."""
     low, high = math.log10(min(values)), math.log10(max(values))
     pad = max(margin * (high - low), 0.02)
     return float(10 ** (low - pad)), float(10 ** (high + pad))
 
 
 def plot_points(axes: Axes, points: Mapping[str, tuple[Any, Any]], size: float = 5.0) -> None:
-    """Markers of each method at x and y, numbers or sequences of them; the artists are named by the method."""
+    """Draw markers of each method at x and y, which are numbers or sequences; the artists' labels are the methods."""
     for name, mark in marks(list(points)).items():
         axes.plot(*points[name], linestyle="none", label=name, **_face(mark, size))
 
 
 def plot_lines(axes: Axes, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], size: float = 3.5) -> None:
-    """One line with markers per method, named by the artist's label."""
+    """Draw one line with markers per method; the artists' labels are the methods."""
     for name, mark in marks(list(lines)).items():
         axes.plot(*lines[name], linestyle=mark.line, label=name, **_face(mark, size, rim=False))
 
 
 def _face(mark: Mark, size: float, *, rim: bool = True) -> dict[str, Any]:
-    grown = size * (1.6 if mark.marker == "*" else 1.0)  # a star covers less than its box
+    grown = size * (1.6 if mark.marker == "*" else 1.0)  # a star covers less of its bounding box than other markers
     face = "white" if mark.open else mark.colour
-    edge = "white" if rim and not mark.open else mark.colour  # a rim parts points that touch, and would cut a line
+    edge = (
+        "white" if rim and not mark.open else mark.colour
+    )  # a rim separates markers that touch, but would interrupt a line
     return {
         "color": mark.colour,
         "marker": mark.marker,
@@ -244,7 +250,7 @@ def _face(mark: Mark, size: float, *, rim: bool = True) -> dict[str, Any]:
 
 
 def legend_handles(methods: Sequence[str], *, lines: bool) -> list[Line2D]:
-    """What a legend shows for these methods."""
+    """Legend entries of methods."""
     from matplotlib.lines import Line2D
 
     return [
@@ -254,7 +260,7 @@ def legend_handles(methods: Sequence[str], *, lines: bool) -> list[Line2D]:
 
 
 def add_legend(figure: Figure, methods: Sequence[str], *, lines: bool) -> None:
-    """A legend of methods under all axes, in rows of about the same length."""
+    """Add a legend of methods below all axes, in rows of similar length."""
     rows = -(-len(methods) // 5)
     handles = legend_handles(methods, lines=lines)
     figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(methods) // rows), columnspacing=1.4)
@@ -265,10 +271,10 @@ def label_points(
     points: Mapping[str, tuple[float, float]],
     avoid: Sequence[tuple[tuple[float, float], tuple[float, float]]] = (),
 ) -> None:
-    """Write each point's name beside it, where it covers neither another name nor a point nor a line.
+    """Write the name of each point beside it such that it covers neither another name nor a point nor a line.
 
-    Places are tried around the point, then farther out with a line that leads back. The axes must have their final
-    limits. If a name fits nowhere it goes where it covers least.
+    Positions close to the point are tried first, then farther ones, which get a leader line. If every position covers
+    something, the one that covers least is used. The axes must have their final limits.
 
     Parameters
     ----------
@@ -276,19 +282,19 @@ def label_points(
     points : mapping
         x and y by name, in the axes' units.
     avoid : pairs of points, optional
-        Ends of lines to keep clear of.
+        Ends of lines that names should not cover.
     """
     figure: Any = axes.get_figure()
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     inner = axes.get_window_extent(renderer)
     centres = {name: axes.transData.transform(point) for name, point in points.items()}
-    reach = 4.0 * figure.dpi / 72  # pixels that a marker takes to each side
+    reach = 4.0 * figure.dpi / 72  # half the size of a marker in pixels
     boxes = [(x - reach, y - reach, x + reach, y + reach) for x, y in centres.values()]
     for ends in avoid:
         (x0, y0), (x1, y1) = axes.transData.transform(ends)
         boxes += [(x - 1, y - 1, x + 1, y + 1) for x, y in np.linspace((x0, y0), (x1, y1), 120)]
-    # The most crowded first: those alone find a place in any case.
+    # Points with the most neighbours come first, since the others find a free position in any case.
     crowd = {
         name: sum(math.hypot(*(own - other)) < 60 * figure.dpi / 72 for other in centres.values())
         for name, own in centres.items()

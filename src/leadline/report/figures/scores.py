@@ -1,12 +1,14 @@
-"""Figures of scores: from a run's distributions and records alone.
+"""Figures of scores, drawn from the distributions of a run.
 
-Each figure is a function that draws, and one that says what is drawn.
+Each figure has a function that collects its numbers and one that draws them.
 """
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,25 +36,36 @@ if TYPE_CHECKING:
 
     from leadline.report.figures.catalogue import Source
 
+LABEL_WIDTH = 16  # characters of a subset's name per line, as many as fit beside one row of panels
+
 Point = tuple[float, float]
 Lines = dict[str, tuple[list[float], list[float]]]
 
-OUTLYING = 3.0  # times the median over methods: beyond this a method would squeeze all others together
+FAR = 3.0  # times the median over methods: a method beyond it would squeeze all others together
 
 
 def plain_methods(results: Results, prior: str) -> list[str]:
-    """Methods that have a score with this prior, without the variants of a sweep of weights."""
+    """Methods that have a score with this prior, without variants that differ in their weights only."""
     return [
         name
         for name in results.methods
-        if results.scored(prior, name, "absrel")
+        if results.has_scores(prior, name, "absrel")
         and not {"weight_data", "weight_laplacian"} & results.options.get(name, {}).keys()
     ]
 
 
-def macro_points(source: Source) -> dict[str, Point]:
+def with_normals(results: Results, prior: str) -> Results:
+    """The results restricted to subsets in which a method has a normal score, so that Macro is over these."""
+    subsets = tuple(
+        name
+        for name in results.subsets
+        if any(math.isfinite(results.value(prior, method, name, "nmed")) for method in results.methods)
+    )
+    return replace(results, subsets=subsets)
+
+
+def macro_points(results: Results, prior: str) -> dict[str, Point]:
     """Macro AbsRel and NMed of each method that has both."""
-    results, prior = source.results, source.prior
     points = {
         name: (results.value(prior, name, MACRO, "absrel"), results.value(prior, name, MACRO, "nmed"))
         for name in plain_methods(results, prior)
@@ -60,28 +73,36 @@ def macro_points(source: Source) -> dict[str, Point]:
     return {name: point for name, point in points.items() if all(map(math.isfinite, point))}
 
 
-def outlying(points: dict[str, Point]) -> list[str]:
-    """The methods that a plot of all would be about: more than three times the median in either number."""
+def far_methods(points: dict[str, Point]) -> list[str]:
+    """Methods with more than three times the median of all methods in either number."""
     if not points:
         return []
     middle = np.median(np.array(list(points.values())), axis=0)
-    return [name for name, point in points.items() if any(OUTLYING * m < p for p, m in zip(point, middle, strict=True))]
+    return [name for name, point in points.items() if any(FAR * m < p for p, m in zip(point, middle, strict=True))]
 
 
 @styled
 def macro(source: Source) -> Drawing:
-    """Depth against normal error, Macro of p50; an inset with the methods that lie far off (fig:joint, a)."""
+    """Depth and normal error of each method, averaged over the subsets (fig:joint, a).
+
+    Methods with far larger errors are shown in an inset. Subsets without normals are left out of both averages.
+    """
     from matplotlib.patches import Rectangle
 
-    points = macro_points(source)
+    results = with_normals(source.results, source.prior)
+    points = macro_points(results, source.prior)
     if len(points) < 2:
-        raise InputError("needs two methods with depth and normal scores on every subset.")
-    far = outlying(points)
+        raise InputError("the figure needs two methods with depth and normal scores.")
+    left_out = [name for name in source.results.subsets if name not in results.subsets]
+    over = f" over {len(results.subsets)} of {len(source.results.subsets)} subsets" if left_out else ""
+    far = far_methods(points)
     near = {name: point for name, point in points.items() if name not in far}
     figure = new_figure(3.1)
     axes = figure.add_subplot()
     ends = [axis_ends([point[axis] for point in near.values()], 0.09) for axis in (0, 1)]
-    axes.set(xlim=ends[0], ylim=ends[1], xlabel=f"{HEADS['absrel']}, Macro of p50", ylabel=f"{HEADS['nmed']}, Macro")
+    axes.set(
+        xlim=ends[0], ylim=ends[1], xlabel=f"{HEADS['absrel']}, Macro of p50{over}", ylabel=f"{HEADS['nmed']}, Macro"
+    )
     axes.grid(True)
     plot_points(axes, near, 6.0)
     arrows = []
@@ -90,12 +111,12 @@ def macro(source: Source) -> Drawing:
         arrow = {"arrowstyle": "-|>", "color": ORANGE, "linewidth": 0.9, "shrinkA": 5, "shrinkB": 6}
         axes.annotate("", near[OURS], near[RESPONSE], arrowprops=arrow).set_in_layout(False)
     if far:
-        # Outside of the axes: whatever corner it took, another run would have its points there.
+        # Outside of the axes, since every corner inside may hold points.
         inset = axes.inset_axes((1.09, 0.5, 0.32, 0.5))
         plot_points(inset, points, 3.6)
         limits = log_limits([point[0] for point in points.values()], 0.12)
         inset.set(xscale="log", xlim=limits, ylim=(0, 1.15 * max(point[1] for point in points.values())))
-        plain_log(inset.xaxis, *limits)
+        plain_log(inset.xaxis, *limits, closest=0.25)
         inset.set_title("all methods", fontsize=7)
         inset.grid(True)
         box = Rectangle((ends[0][0], ends[1][0]), np.ptp(ends[0]), np.ptp(ends[1]), fill=False, edgecolor="0.3")
@@ -113,29 +134,38 @@ def macro(source: Source) -> Drawing:
                 fontsize=6.5,
             )
     label_points(axes, near, arrows)
-    return Drawing(figure, {"prior": source.prior, "points": named(points), "only in the inset": far})
+    return Drawing(
+        figure,
+        {
+            "prior": source.prior,
+            "points": as_lists(points),
+            "only in the inset": far,
+            "subsets without normals": left_out,
+        },
+    )
 
 
 def subset_points(source: Source, metric: str) -> dict[str, list[float]]:
-    """p50 per subset of each method that the main view of `macro` shows."""
+    """p50 per subset of each method whose Macro is not far larger than that of the others."""
     results, prior = source.results, source.prior
     methods = plain_methods(results, prior)
+    normals = with_normals(results, prior)
     macro_all = {
-        name: (results.value(prior, name, MACRO, "absrel"), results.value(prior, name, MACRO, "nmed"))
+        name: (results.value(prior, name, MACRO, "absrel"), normals.value(prior, name, MACRO, "nmed"))
         for name in methods
     }
-    left_out = outlying({name: point for name, point in macro_all.items() if math.isfinite(point[0])})
-    shown = [name for name in methods if name not in left_out and results.scored(prior, name, metric)]
+    left_out = far_methods({name: point for name, point in macro_all.items() if math.isfinite(point[0])})
+    shown = [name for name in methods if name not in left_out and results.has_scores(prior, name, metric)]
     return {name: [results.value(prior, name, subset, metric) for subset in results.subsets] for name in shown}
 
 
 @styled
 def subsets(source: Source) -> Drawing:
-    """p50 per subset: depth error left, normal error right (fig:joint, b)."""
+    """Median depth and normal error of each method per subset (fig:joint, b)."""
     columns = {metric: subset_points(source, metric) for metric in ("absrel", "nmed")}
     columns = {metric: points for metric, points in columns.items() if points}
     if "absrel" not in columns:
-        raise InputError("no method has a depth score.")
+        raise InputError("the figure needs a method with a depth score.")
     names = source.results.subsets
     figure = new_figure(0.95 + 0.28 * len(names))
     grid: Any = figure.subplots(1, len(columns), sharey=True, squeeze=False)
@@ -143,7 +173,7 @@ def subsets(source: Source) -> Drawing:
     for axes, (metric, points) in zip(grid[0], columns.items(), strict=True):
         for row in rows[::2]:
             axes.axhspan(row - 0.5, row + 0.5, color="0.95", linewidth=0, zorder=0)
-        # Each method a little lower than the one before, so that equal errors stay visible.
+        # Each method is drawn a little lower than the one before, so that equal errors do not cover each other.
         for name, down in zip(points, np.linspace(-0.3, 0.3, len(points)), strict=True):
             plot_points(axes, {name: (points[name], rows + down)}, 4.6)
         known = [value for values in points.values() for value in values if math.isfinite(value) and value > 0]
@@ -153,6 +183,11 @@ def subsets(source: Source) -> Drawing:
         axes.set_yticks(rows, names)
         axes.tick_params(axis="y", length=0)
         axes.grid(True, axis="x")
+        for row in rows:
+            if not any(math.isfinite(values[row]) for values in points.values()):
+                axes.text(
+                    0.5, row, "no score", ha="center", va="center", transform=axes.get_yaxis_transform(), color="0.4"
+                )
     methods = list(dict.fromkeys(name for points in columns.values() for name in points))
     add_legend(figure, methods, lines=False)
     numbers = {metric: {"subsets": list(names), "p50": points} for metric, points in columns.items()}
@@ -160,27 +195,27 @@ def subsets(source: Source) -> Drawing:
 
 
 def percentile_lines(source: Source, subset: str, metric: str) -> Lines:
-    """Seven percentiles of each complete or local method: neither the raw prior nor fixed coordinates."""
+    """Seven percentiles of each method except the raw prior, the fixed coordinates and PromptDA."""
     results, prior = source.results, source.prior
     lines: Lines = {}
     for name in plain_methods(results, prior):
         if name in (RAW, *FIXED, "PromptDA"):
             continue
         values = [results.value(prior, name, subset, metric, percentile) for percentile in PERCENTILES]
-        if sum(map(math.isfinite, values)) > 1:  # a median alone is not a distribution
+        if sum(map(math.isfinite, values)) > 1:  # published numbers may have the median alone
             lines[name] = list(map(float, PERCENTILES)), values
     return lines
 
 
 @styled
 def percentiles(source: Source) -> Drawing:
-    """p7 to p93 over images and cases: a row per subset, AbsRel left and NMed right (fig:percentiles)."""
+    """Percentiles 7 to 93 of depth and normal error over images and cases, per subset (fig:percentiles)."""
     names = source.results.subsets
     cells = {(s, m): percentile_lines(source, s, m) for s in names for m in ("absrel", "nmed")}
     metrics = [metric for metric in ("absrel", "nmed") if any(cells[name, metric] for name in names)]
     if not metrics:
-        raise InputError("there are only medians, no distribution over images.")
-    figure = new_figure(min(8.6, 0.8 + 1.0 * len(names)))
+        raise InputError("the figure needs percentiles over images; there are only medians.")
+    figure = new_figure(min(8.6, 1.0 + 1.05 * len(names)))
     grid: Any = figure.subplots(len(names), len(metrics), sharex=True, squeeze=False)
     for row, name in enumerate(names):
         for column, metric in enumerate(metrics):
@@ -189,10 +224,11 @@ def percentiles(source: Source) -> Drawing:
             if row == 0:
                 axes.set_title(HEADS[metric])
             if column == 0:
-                axes.set_ylabel(name)
+                axes.set_ylabel(textwrap.fill(name, LABEL_WIDTH))
     figure.align_ylabels(grid[:, 0])
     for axes in grid[-1]:
-        axes.set_xticks(PERCENTILES, [f"p{percentile}" for percentile in PERCENTILES])
+        axes.set_xticks(PERCENTILES, [str(percentile) for percentile in PERCENTILES])
+        axes.set_xlabel("percentile over images and cases")
     methods = list(dict.fromkeys(name for lines in cells.values() for name in lines))
     add_legend(figure, methods, lines=True)
     numbers = {
@@ -216,7 +252,7 @@ def _percentile_axes(axes: Axes, lines: Lines) -> None:
 
 
 def stage_points(source: Source, metric: str) -> dict[str, Point]:
-    """Per subset the p50 of the response alone and of the whole method."""
+    """For each subset the p50 of the response without and with the reconstructed residual."""
     results, prior = source.results, source.prior
     points = {
         subset: (results.value(prior, RESPONSE, subset, metric), results.value(prior, OURS, subset, metric))
@@ -227,64 +263,66 @@ def stage_points(source: Source, metric: str) -> dict[str, Point]:
 
 @styled
 def stages(source: Source) -> Drawing:
-    """AbsRel before and after the residual's reconstruction; each point a subset (fig:stages)."""
+    """Depth error before and after the reconstruction of the residual, per subset (fig:stages)."""
     return _stages(source, "absrel")
 
 
 @styled
 def stage_normals(source: Source) -> Drawing:
-    """NMed before and after the residual's reconstruction; each point a subset (fig:stage-normals)."""
+    """Normal error before and after the reconstruction of the residual, per subset (fig:stage-normals)."""
     return _stages(source, "nmed")
 
 
 def _stages(source: Source, metric: str) -> Drawing:
     points = stage_points(source, metric)
     if not points:
-        raise InputError(f"needs {HEADS[metric]} of both {RESPONSE!r} and {OURS!r} on a subset.")
+        raise InputError(f"the figure needs {HEADS[metric]} of both {RESPONSE!r} and {OURS!r} on a subset.")
     figure = new_figure(3.3, 3.6)
     axes = figure.add_subplot()
     limits = log_limits([value for point in points.values() for value in point], 0.1)
     axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, aspect="equal")
-    axes.set(xlabel=f"{HEADS[metric]}, response alone", ylabel=f"{HEADS[metric]}, whole method")
+    axes.set(xlabel=f"{HEADS[metric]}, response only", ylabel=f"{HEADS[metric]}, response and residual")
     for axis in (axes.xaxis, axes.yaxis):
         plain_log(axis, *limits)
     axes.grid(True)
     axes.fill_between(limits, (limits[0], limits[0]), limits, color=GREEN, alpha=0.07, linewidth=0)
     axes.plot(limits, limits, color="0.5", linewidth=0.8, label="equal")
-    axes.text(0.97, 0.03, "better after the residual", ha="right", transform=axes.transAxes, fontsize=6.5, color="0.35")
+    axes.text(0.97, 0.03, "better with the residual", ha="right", transform=axes.transAxes, fontsize=6.5, color="0.35")
     x, y = zip(*points.values(), strict=True)
     axes.plot(x, y, linestyle="none", marker="o", markersize=4.5, color=ORANGE, label="subsets")
     label_points(axes, points, [((limits[0], limits[0]), (limits[1], limits[1]))])
-    return Drawing(figure, {"prior": source.prior, "metric": metric, "points": named(points)})
+    return Drawing(figure, {"prior": source.prior, "metric": metric, "points": as_lists(points)})
 
 
 def weight_lines(source: Source, metric: str) -> dict[float, tuple[list[float], list[float]]]:
-    """Per curvature weight: the data weights and the Macro of p50 there."""
+    """For each curvature weight the data weights of the run and the Macro of p50 at each."""
     results = source.results
     found: dict[float, list[Point]] = defaultdict(list)
     for name, options in results.options.items():
         if {"weight_data", "weight_laplacian"} & options.keys():
             value = results.value(source.prior, name, MACRO, metric)
             if math.isfinite(value):
-                place = float(options.get("weight_data", 1e-3)), value
-                found[float(options.get("weight_laplacian", 1e-3))].append(place)
+                point = float(options.get("weight_data", 1e-3)), value
+                found[float(options.get("weight_laplacian", 1e-3))].append(point)
     lines = {curvature: sorted(points) for curvature, points in sorted(found.items())}
     return {curvature: ([x for x, _ in points], [y for _, y in points]) for curvature, points in lines.items()}
 
 
 @styled
 def weights(source: Source) -> Drawing:
-    """MAE and NMed over the residual's data weight, a line per curvature weight (fig:sensitivity)."""
+    """Sensitivity of depth and normal error to the weights of the reconstruction (fig:sensitivity)."""
     panels = {metric: weight_lines(source, metric) for metric in ("mae", "nmed")}
     panels = {metric: lines for metric, lines in panels.items() if lines}
     if not panels:
-        raise InputError("no method of the run varies weight_data or weight_laplacian; see 'bench run weights'.")
+        raise InputError(
+            "the figure needs methods that differ in weight_data or weight_laplacian; the protocol 'weights' has them."
+        )
     figure = new_figure(2.1)
     grid: Any = figure.subplots(1, len(panels), squeeze=False)
     looks = ((BLUE, "o", "-", 7.0), (ORANGE, "s", "--", 4.5), (GREEN, "^", ":", 3.0))
     for axes, (metric, lines) in zip(grid[0], panels.items(), strict=True):
         for place, (curvature, (x, y)) in enumerate(lines.items()):
-            # The curves lie on each other: each smaller than the one below it.
+            # The curves nearly coincide, so each has smaller markers than the one below it.
             colour, marker, line, size = looks[place % 3]
             axes.plot(x, y, line, marker=marker, color=colour, markersize=size, label=f"{curvature:g}")
         axes.set(xscale="log", xlabel="data weight", ylabel=f"{HEADS[metric]}, Macro of p50")
@@ -300,10 +338,12 @@ def weights(source: Source) -> Drawing:
 
 
 def axis_ends(values: list[float], margin: float) -> tuple[float, float]:
+    """Limits of a linear axis with a margin around the values."""
     low, high = min(values), max(values)
     pad = margin * (high - low) or 0.05 * high
     return low - pad, high + pad
 
 
-def named(points: dict[str, Point]) -> dict[str, list[float]]:
+def as_lists(points: dict[str, Point]) -> dict[str, list[float]]:
+    """The points as JSON has them."""
     return {name: list(point) for name, point in points.items()}

@@ -1,57 +1,9 @@
-// Talking to the server: every change carries the session's token, every error arrives as a sentence.
+// Requests to the server. Every change carries the session's token, and every error has a sentence to show.
 
 const token = document.querySelector('meta[name="token"]').content;
 
-async function answer(response) {
-  if (response.ok) return response.json();
-  let text = `The server answered ${response.status}.`;
-  try { text = (await response.json()).error || text; } catch { /* no sentence came with it */ }
-  throw new Error(text);
-}
-
-function unreachable() {
-  return new Error('leadline studio does not answer: was it ended? Start it again and reload this page.');
-}
-
-export async function get(path) {
-  return answer(await fetch(path).catch(() => { throw unreachable(); }));
-}
-
-export async function post(path, wish = {}) {
-  const request = { method: 'POST', headers: { 'X-Leadline-Token': token, 'Content-Type': 'application/json' } };
-  return answer(await fetch(path, { ...request, body: JSON.stringify(wish) }).catch(() => { throw unreachable(); }));
-}
-
-/** Do work that takes time; null if it was superseded by newer work of the same kind. */
-export async function run(path, wish, say = () => {}) {
-  const { job } = await post(path, wish);
-  for (;;) {
-    const state = await get(`/api/job/${job}`);
-    if (state.state === 'done') return state.outcome;
-    if (state.state === 'superseded') return null;
-    if (state.state === 'failed') throw new Error(state.error);
-    if (state.state === 'queued' && state.position) say(`Waiting: ${state.position} before you`);
-    else say(state.stage || 'Working');
-  }
-}
-
-/** Upload by XMLHttpRequest, since fetch cannot say how far it is. */
-export function upload(role, file, name, progress = () => {}) {
-  return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest();
-    request.open('PUT', `/api/file/${role}?name=${encodeURIComponent(name)}`);
-    request.setRequestHeader('X-Leadline-Token', token);
-    request.upload.onprogress = (event) => progress(event.loaded / event.total);
-    request.onerror = () => reject(new Error(`${name}: the upload was refused. Is it larger than the limit?`));
-    request.onload = () => {
-      let content = {};
-      try { content = JSON.parse(request.responseText); } catch { /* below */ }
-      if (request.status === 200) resolve(content);
-      else reject(new Error(content.error || `${name}: the upload failed (${request.status}).`));
-    };
-    request.send(file);
-  });
-}
+/** Whether the main pointer is a finger: wording and hints depend on it. */
+export const TOUCH = window.matchMedia('(pointer: coarse)').matches;
 
 export const element = (tag, properties = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), properties);
@@ -59,3 +11,54 @@ export const element = (tag, properties = {}, ...children) => {
   return made;
 };
 export const find = (selector) => document.querySelector(selector);
+
+async function answer(response) {
+  if (response.ok) return response.json();
+  let text = `The server answered with status ${response.status}.`;
+  try { text = (await response.json()).error || text; } catch { /* the answer has no sentence */ }
+  throw new Error(text);
+}
+
+function unreachable() {
+  return new Error('leadline studio does not answer. If it was stopped, start it again and reload this page.');
+}
+
+export async function get(path) {
+  return answer(await fetch(path).catch(() => { throw unreachable(); }));
+}
+
+export async function post(path, request = {}) {
+  const headers = { 'X-Leadline-Token': token, 'Content-Type': 'application/json' };
+  const body = JSON.stringify(request);
+  return answer(await fetch(path, { method: 'POST', headers, body }).catch(() => { throw unreachable(); }));
+}
+
+/** Run a job to its end. Returns its result, or null if it was cancelled or superseded by a newer job of its kind. */
+export async function run(path, request, report = () => {}) {
+  const { job } = await post(path, request);
+  for (;;) {
+    const status = await get(`/api/job/${job}`);
+    if (status.state === 'done') return status.result;
+    if (status.state === 'superseded' || status.state === 'cancelled') return null;
+    if (status.state === 'failed') throw new Error(status.error);
+    report(status.state === 'queued' && status.position ? `Waiting for ${status.position} other job${status.position > 1 ? 's' : ''}` : status.stage || 'Working');
+  }
+}
+
+/** Upload a file with XMLHttpRequest, because fetch does not report progress. */
+export function upload(role, file, name, progress = () => {}) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open('PUT', `/api/file/${role}?name=${encodeURIComponent(name)}`);
+    request.setRequestHeader('X-Leadline-Token', token);
+    request.upload.onprogress = (event) => progress(event.loaded / event.total);
+    request.onerror = () => reject(new Error(`${name}: the upload failed. The file may be larger than the limit.`));
+    request.onload = () => {
+      let content = {};
+      try { content = JSON.parse(request.responseText); } catch { /* handled below */ }
+      if (request.status === 200) resolve(content);
+      else reject(new Error(content.error || `${name}: the upload failed (status ${request.status}).`));
+    };
+    request.send(file);
+  });
+}

@@ -1,4 +1,4 @@
-// The completed depth in three dimensions: points drawn by WebGL, turned by mouse, touch or arrow keys.
+// The completed depth as points, drawn with WebGL and moved by mouse, touch or arrow keys.
 
 const VERTEX = `
 attribute vec3 place; attribute vec3 colour; uniform mat4 view; uniform float size; varying vec3 shade;
@@ -42,7 +42,7 @@ export class Cloud {
 
   get works() { return Boolean(this.gl); }
 
-  /** Take what /api/points sends: two counts, positions, and one block of colours for each colouring. */
+  /** Load the answer of /api/points: two counts, positions, and one block of colours for each colouring. */
   load(content, width, height) {
     const gl = this.gl;
     const [count, colourings] = new Uint32Array(content, 0, 2);
@@ -66,7 +66,7 @@ export class Cloud {
   }
 
   reset() {
-    Object.assign(this, { turn: -0.22, tilt: 0.14, away: this.middle * 1.05, slide: [0, 0] }); // aslant, so that it is seen to be solid
+    Object.assign(this, { turn: -0.22, tilt: 0.14, away: this.middle * 1.05, slide: [0, 0] }); // from the side, which shows the depth
     this.draw();
   }
 
@@ -92,12 +92,12 @@ export class Cloud {
 
   #view(aspect) {
     const near = this.middle / 100, far = this.middle * 50;
-    const tall = Math.min(1 / this.extent[1], aspect / this.extent[0]); // the picture's own view fills the canvas
+    const tall = Math.min(1 / this.extent[1], aspect / this.extent[0]); // the view of the image's own camera fills the canvas
     const projection = [tall / aspect, 0, 0, 0, 0, tall, 0, 0, 0, 0, (far + near) / (near - far), -1, 0, 0, 2 * far * near / (near - far), 0];
     const [c, s, d, t] = [Math.cos(this.turn), Math.sin(this.turn), Math.cos(this.tilt), Math.sin(this.tilt)];
     const yaw = [c, 0, -s, 0, 0, 1, 0, 0, s, 0, c, 0, 0, 0, 0, 1];
     const pitch = [1, 0, 0, 0, 0, d, t, 0, 0, -t, d, 0, 0, 0, 0, 1];
-    // Turned about the middle of the scene; y down and z forward become y up and z towards the viewer.
+    // Rotate about the middle of the scene; y down and z forward become y up and z towards the viewer.
     const centre = [1, 0, 0, 0, 0, -1, 0, 0, 0, 0, -1, 0, 0, 0, this.middle, 1];
     const back = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, this.slide[0], this.slide[1], -this.away, 1];
     return product(projection, product(back, product(pitch, product(yaw, centre))));
@@ -122,6 +122,12 @@ export class Cloud {
     this.draw();
   }
 
+  #pan(right, down) {
+    const step = this.away / this.canvas.clientHeight;
+    this.slide = [this.slide[0] + right * step, this.slide[1] - down * step];
+    this.draw();
+  }
+
   #orbit(right, down) {
     this.turn += right;
     this.tilt = Math.min(1.5, Math.max(-1.5, this.tilt + down));
@@ -142,10 +148,9 @@ export class Cloud {
         const other = [...fingers.values()].find((finger) => finger.pointerId !== event.pointerId);
         const gap = (finger) => Math.hypot(finger.clientX - other.clientX, finger.clientY - other.clientY);
         this.#zoom(gap(before) / Math.max(1, gap(event)));
+        this.#pan(right / 2, down / 2); // the point between two fingers moves half as far as one of them
       } else if (event.shiftKey || event.buttons === 2) {
-        const step = this.away / canvas.clientHeight;
-        this.slide = [this.slide[0] + right * step, this.slide[1] - down * step];
-        this.draw();
+        this.#pan(right, down);
       } else {
         this.#orbit(right * 0.006, down * 0.006);
       }

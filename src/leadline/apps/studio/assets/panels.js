@@ -1,111 +1,121 @@
-// What is said about a result besides its pictures: facts, notes, curves, files and recipes.
+// What is shown about a result besides its views: numbers, notes, charts, downloads and recipes.
 
-import { element, find } from '/assets/api.js';
+import { TOUCH, element, find } from '/assets/api.js';
 import { COLOURS, chart, ends } from '/assets/charts.js';
 
 const digits = (value, count = 3) => (value === null || value === undefined ? '–' : String(Number(value.toPrecision(count))));
 export const metres = (value) => (value === null || value === undefined ? '–' : value < 0.1 ? `${digits(value * 100, 2)} cm` : `${digits(value)} m`);
 export const percent = (value) => (value === null || value === undefined ? '–' : `${digits(value * 100, 2)} %`);
 
-function fact(label, value, warn = '') {
-  return element('div', { className: warn ? 'fact warn' : 'fact', title: warn }, element('span', { textContent: label }), element('b', { textContent: value }));
+function fact(label, value, title) {
+  return element('div', { className: 'fact', title }, element('span', { textContent: label }), element('b', { textContent: value }));
 }
 
-export function showFacts(told) {
+export function showFacts(summary) {
+  const { scores, uncertainty } = summary;
   const facts = [
-    fact('measured', told.measurements.toLocaleString('en')),
-    fact('depth', `${digits(told.near, 2)}–${digits(told.far, 2)} m`),
-    fact('exponent λ', digits(told.exponent)),
-    fact('response off', metres(told.rmse)),
+    fact('measurements', summary.measurements.toLocaleString('en'), 'Measurements at pixels with a valid prior'),
+    fact('depth range', `${digits(summary.near, 2)}–${digits(summary.far, 2)} m`, '1st to 99th percentile of the completed depth'),
+    fact('exponent λ', digits(summary.exponent), 'Fitted exponent of the response'),
+    fact('RMSE of the fit', metres(summary.rmse), 'Root mean square error of the response at the measurements, before the reconstruction'),
   ];
-  if (told.uncertainty) facts.push(fact('uncertainty', `± ${metres(told.uncertainty.median)}`));
-  if (told.scores) {
-    facts.push(fact('error elsewhere', percent(told.scores.absrel)), fact('mean error', metres(told.scores.mae)));
-    if (told.scores.normal_deg !== undefined) facts.push(fact('normals off', `${digits(told.scores.normal_deg)}°`));
+  if (uncertainty) facts.push(fact('median uncertainty', `± ${metres(uncertainty.median)}`, 'Median standard deviation of the depth'));
+  if (scores) {
+    facts.push(
+      fact('error at unmeasured pixels', percent(scores.absrel), `Mean relative error (AbsRel) at ${scores.pixels.toLocaleString('en')} pixels with ground truth`),
+      fact('mean absolute error', metres(scores.mae), 'At unmeasured pixels'),
+    );
+    if (scores.normal_deg !== null) facts.push(fact('median normal error', `${digits(scores.normal_deg)}°`, 'Median angle between normals of the result and of the ground truth'));
   }
   find('#facts').replaceChildren(...facts);
-  const notes = [];
-  if (told.unit.guessed) notes.push([`The unit of the measurements was guessed: ${told.unit.unit}. Choose it if that is wrong.`, 'guess']);
-  if (!told.fit_ok) notes.push([`Fit: ${told.fit}.`, 'guess']);
-  if (!told.solve_ok) notes.push([`Solve: ${told.solve}.`, 'guess']);
-  if (told.removed) notes.push([`${told.removed.toLocaleString('en')} measurements under the drawn mask were left out.`, '']);
-  if (told.rejected) notes.push([`${told.rejected.toLocaleString('en')} measurements contradict all their neighbours and were left out.`, 'guess']);
-  if (told.camera === 'assumed') notes.push(['No camera was given: the 3D view and the normals assume 60° across. Depth does not depend on it.', '']);
-  notes.push(...told.notes.map((text) => [text, '']));
-  find('#notes').replaceChildren(...notes.map(([textContent, className]) => element('li', { textContent, className })));
+  find('#notes').replaceChildren(...summary.notes.map(({ text, warning }) => element('li', { textContent: text[0].toUpperCase() + text.slice(1), className: warning ? 'warning' : '' })));
 }
 
-export function showTakeaway(told) {
-  find('#downloads').replaceChildren(...Object.entries(told.downloads).map(([kind, text]) => element('a', {
-    href: `/api/download/${told.revision}/${kind}`, textContent: text, download: '',
+/** The list of downloads; `held` is the result at an exponent that was set by hand, or null. */
+export function showDownloads(summary, held) {
+  find('#downloads').replaceChildren(...Object.entries((held || summary).downloads).map(([kind, text]) => element('a', {
+    href: `/api/download/${summary.revision}/${kind}`, textContent: text, download: '',
   })));
-  const inputs = Object.entries(told.inputs); // of an example, so that the recipes can be run
+  find('#held-note').hidden = !held;
+  find('#held-note').textContent = held ? `The command and the program below compute the depth at the fitted exponent, λ = ${summary.exponent.toFixed(2)}.` : '';
+}
+
+export function showRecipes(summary) {
+  const inputs = Object.entries(summary.inputs); // the files of an example, with which the recipes can be run
   find('#inputs').hidden = !inputs.length;
   find('#inputs .files').replaceChildren(...inputs.map(([role, name]) => element('a', { href: `/api/input/${role}`, textContent: name, download: '' })));
-  find('#recipe-command').textContent = told.recipe.command;
-  find('#recipe-python').textContent = told.recipe.python;
+  find('#recipe-command').textContent = summary.recipe.command;
+  find('#recipe-python').textContent = summary.recipe.python;
 }
 
-/** The curves; `moved` is what an exponent chosen by hand gives, or null. */
-export function showCurves(found, moved, pick) {
-  showExponent(found, moved, pick);
-  const gains = Object.entries(found.gains).filter(([, gain]) => gain.depth.at(-1) > gain.depth[0]); // none of a constant
-  if (!gains.length) find('#chart-gain').replaceChildren(element('figcaption', { textContent: 'The prior is the same everywhere: there is no slope to draw.' }));
-  else chart(find('#chart-gain'), {
-    caption: 'Metres of depth per unit of prior, along depth.',
-    x: { label: 'depth (m)' },
-    y: { label: 'slope dS/dH', domain: ends(gains.flatMap(([, g]) => g.slope), [0.02, 0.98]) },
-    series: gains.map(([name, gain]) => ({ kind: 'line', x: gain.depth, y: gain.slope, colour: COLOURS[name], label: name })),
-  });
-  const residual = found.residual;
-  const held = residual.held_out;
-  if (residual.at.length) {
-    chart(find('#chart-residual'), {
-      caption: held ? 'Result minus reference where nothing was measured: median and 16 to 84 %.' : 'Response minus measurement: median and 16 to 84 %.',
-      x: { label: 'depth (m)' }, y: { label: 'metres' }, zero: true,
-      series: [{ kind: 'band', x: residual.at, low: residual.low, high: residual.high }, { kind: 'line', x: residual.at, y: residual.median }],
-    });
-  } else find('#chart-residual').replaceChildren();
-  if (found.scatter) {
-    const { reference, predicted } = found.scatter;
+/** All charts; `held` is the result at an exponent that was set by hand, or null. */
+export function showCurves(curves, held, pick) {
+  showExponent(curves, held, pick);
+  showGain(curves.gains);
+  showResidual(curves.residual);
+  if (curves.scatter) {
+    const { reference, predicted } = curves.scatter;
     const domain = ends([...reference, ...predicted], [0.005, 0.995]);
     chart(find('#chart-scatter'), {
-      caption: 'Result against reference where nothing was measured.',
-      x: { label: 'reference (m)', domain }, y: { label: 'result (m)', domain },
+      caption: 'Result over ground truth at unmeasured pixels.',
+      x: { label: 'ground truth (m)', domain }, y: { label: 'result (m)', domain },
       series: [{ kind: 'dots', x: reference, y: predicted }, { kind: 'line', x: domain, y: domain, colour: 'var(--soft)', dashed: true }],
     });
   } else find('#chart-scatter').replaceChildren();
 }
 
-export function showExponent(found, moved, pick) {
-  const { profile, pairs, curve } = found;
-  const held = profile.held_out.some(Number.isFinite);
+function showGain(gains) {
+  const curves = Object.entries(gains).filter(([, gain]) => gain.depth.at(-1) > gain.depth[0]); // a constant prior has no slope
+  if (!curves.length) {
+    find('#chart-gain').replaceChildren(element('figcaption', { textContent: 'The prior is constant, so the response has no slope.' }));
+    return;
+  }
+  chart(find('#chart-gain'), {
+    caption: 'Slope of the response over depth, with the exponent of each coordinate and the fitted one (adaptive).',
+    x: { label: 'depth (m)' },
+    y: { label: 'slope dS/dH', domain: ends(curves.flatMap(([, gain]) => gain.slope), [0.02, 0.98]) },
+    series: curves.map(([name, gain]) => ({ kind: 'line', x: gain.depth, y: gain.slope, colour: COLOURS[name], label: name })),
+  });
+}
+
+function showResidual(residual) {
+  if (!residual.at.length) { find('#chart-residual').replaceChildren(); return; }
+  chart(find('#chart-residual'), {
+    caption: residual.held_out ? 'Error at unmeasured pixels over depth: median, 16th and 84th percentile.' : 'Response minus measurement over depth: median, 16th and 84th percentile.',
+    x: { label: 'depth (m)' }, y: { label: 'error (m)' }, zero: true,
+    series: [{ kind: 'band', x: residual.at, low: residual.low, high: residual.high }, { kind: 'line', x: residual.at, y: residual.median }],
+  });
+}
+
+export function showExponent(curves, held, pick) {
+  const { profile, pairs, curve } = curves;
+  const scored = profile.held_out.some(Number.isFinite);
   const least = Math.min(...profile.rmse.filter(Number.isFinite));
-  const errors = [...profile.rmse, ...(held ? profile.held_out : [])].filter((v) => Number.isFinite(v) && v < 8 * least);
+  const errors = [...profile.rmse, ...(scored ? profile.held_out : [])].filter((value) => Number.isFinite(value) && value < 8 * least);
   const marks = [{ at: profile.chosen, label: `fit ${digits(profile.chosen)}` }];
-  if (moved) marks.push({ at: moved.exponent, label: `λ ${digits(moved.exponent)}`, dashed: true, row: 1 });
+  if (held) marks.push({ at: held.exponent, label: `λ ${digits(held.exponent)}`, dashed: true, row: 1 });
   chart(find('#chart-profile'), {
-    caption: 'Error of the best map at each exponent; click to try one.',
+    caption: `Error of the best response at each exponent. ${TOUCH ? 'Tap' : 'Click'} to set an exponent.`,
     x: { label: 'exponent λ' }, y: { label: 'error (m)', domain: [0, Math.max(...errors) * 1.1] }, marks, pick,
     series: [
-      { kind: 'line', x: profile.exponents, y: profile.rmse, label: 'at the measurements (RMS)' },
-      ...(held ? [{ kind: 'line', x: profile.exponents, y: profile.held_out, colour: COLOURS.depth, label: 'elsewhere (mean)' }] : []),
+      { kind: 'line', x: profile.exponents, y: profile.rmse, label: 'RMSE at the measurements' },
+      ...(scored ? [{ kind: 'line', x: profile.exponents, y: profile.held_out, colour: COLOURS.depth, label: 'mean error at unmeasured pixels' }] : []),
     ],
   });
   chart(find('#chart-pairs'), {
-    caption: 'Measurements over the prior, and the response.',
+    caption: 'Measured depth over the prior, and the response.',
     x: { label: 'prior (its own unit)', domain: ends(pairs.prior, [0.002, 0.998]) },
     y: { label: 'depth (m)', domain: ends(pairs.measured, [0.002, 0.998]) },
     series: [
       { kind: 'dots', x: pairs.prior, y: pairs.measured },
       { kind: 'line', x: curve.prior, y: curve.depth, colour: COLOURS.adaptive, label: 'fit' },
-      ...(moved ? [{ kind: 'line', x: moved.curve.prior, y: moved.curve.depth, colour: COLOURS.disparity, dashed: true, label: 'by hand' }] : []),
+      ...(held ? [{ kind: 'line', x: held.curve.prior, y: held.curve.depth, colour: COLOURS.disparity, dashed: true, label: 'set by hand' }] : []),
     ],
   });
 }
 
-export function movedText(moved) {
-  let text = `Off by ${metres(moved.rmse)} at the measurements (fit: ${metres(moved.fitted_rmse)}). The result changes by ${percent(moved.median_change)} at the median pixel.`;
-  if (moved.scores) text += ` Error where not measured: ${percent(moved.scores.absrel)}.`;
+export function heldText(held) {
+  let text = `RMSE of the fit: ${metres(held.rmse)} (at the fitted exponent ${metres(held.fitted_rmse)}). Median change of the depth: ${percent(held.median_change)}.`;
+  if (held.scores) text += ` Error at unmeasured pixels: ${percent(held.scores.absrel)}.`;
   return text;
 }

@@ -1,4 +1,4 @@
-// The places for files: choosing, dropping, guessing which file is what, and saying what was found in each.
+// The fields for files: choosing, dropping, guessing the role of a dropped file, and showing what is in each.
 
 import { element, find, post, run, upload } from '/assets/api.js';
 
@@ -6,37 +6,49 @@ export const held = {}; // by role: what the server found in the file
 let start = null;
 let changed = () => {};
 
-const KIND_WORDS = [
-  ['extrinsics', /extrin|transform|lidar.?to|velo.?to|_t_|pose/i],
-  ['camera', /cam|intrin|calib/i],
+const ROLE_PATTERNS = [
   ['reference', /(^|[_-])(gt|ref|reference|true|truth|ground)([_.-]|$)/i],
   ['prior', /prior|mono|relative|disp|pred|anything|moge|midas|rel/i],
   ['sparse', /sparse|lidar|tof|measure|depth|points|velodyne|raw/i],
 ];
+const UNIT_FIELDS = { sparse: 'unit', reference: 'reference-unit' };
 
-/** Which place a dropped file most likely belongs to; null if nothing fits. */
+/** The role that a dropped file most likely has; null if none fits. */
 export function guessRole(name, taken) {
   const suffix = (name.match(/\.[a-z0-9]+$/i) || [''])[0].toLowerCase();
   const free = (role) => !taken.has(role);
   if (suffix === '.json') return /extrin|transform|pose|_to_/i.test(name) ? 'extrinsics' : 'camera';
-  if (['.ply', '.pcd', '.las', '.laz'].includes(suffix)) return 'sparse';
+  if (start.cloud_suffixes.includes(suffix)) return 'sparse';
   if (['.jpg', '.jpeg', '.webp', '.bmp'].includes(suffix)) return 'image';
-  for (const [role, pattern] of KIND_WORDS) if (pattern.test(name) && free(role) && role !== 'camera' && role !== 'extrinsics') return role;
+  for (const [role, pattern] of ROLE_PATTERNS) if (pattern.test(name) && free(role)) return role;
   if (suffix === '.png' && free('image')) return 'image';
-  if (!start.suffixes.depth.includes(suffix)) return null;
+  if (!start.depth_suffixes.includes(suffix)) return null;
   return ['sparse', 'prior', 'reference'].find(free) || null;
+}
+
+export const isCloud = () => held.sparse?.points != null;
+
+/** The unit that was chosen for a depth map: a name, metres per count as text, or null to guess it. */
+export function unitOf(role) {
+  const id = UNIT_FIELDS[role];
+  if (!id || (role === 'sparse' && isCloud())) return null;
+  const { value } = find(`#${id}`);
+  return (value === 'other' ? find(`#${id}-number`).value.trim() : value) || null;
+}
+
+export function setUnit(unit) {
+  find('#unit').value = unit || '';
+  find('#unit-number-field').hidden = true;
 }
 
 const slotOf = (role) => find(`.slot[data-role="${role}"]`);
 const size = (facts) => (facts.size ? `${facts.size[0]} × ${facts.size[1]}` : '');
 
-function describe(role, facts) {
-  if (facts.cloud) return `${facts.points.toLocaleString('en')} points`;
-  if (role === 'sparse' || role === 'reference') {
-    const share = (100 * facts.count) / (facts.size[0] * facts.size[1]);
-    return `${size(facts)}, ${facts.count.toLocaleString('en')} pixels measured (${share < 10 ? share.toFixed(1) : Math.round(share)} %)`;
-  }
-  return size(facts);
+function describe(facts) {
+  if (facts.points != null) return `${facts.points.toLocaleString('en')} points`;
+  if (facts.count == null) return size(facts);
+  const share = (100 * facts.count) / (facts.size[0] * facts.size[1]);
+  return `${size(facts)}, ${facts.count.toLocaleString('en')} pixels with depth (${share < 10 ? share.toFixed(1) : Math.round(share)} %)`;
 }
 
 export function show(role, facts) {
@@ -46,17 +58,15 @@ export function show(role, facts) {
   slot.classList.remove('wrong');
   slot.classList.add('filled');
   const hint = slot.querySelector('.hint');
-  hint.replaceChildren(element('span', { className: 'name', textContent: facts.name }), element('br'), describe(role, facts));
+  hint.replaceChildren(element('span', { className: 'name', textContent: facts.name }), element('br'), describe(facts));
   if (!slot.querySelector('.remove')) {
     const button = element('button', { className: 'remove', textContent: '×', type: 'button', title: 'Remove this file' });
-    button.setAttribute('aria-label', `Remove the ${slot.querySelector('b').textContent.toLowerCase()}`);
+    button.setAttribute('aria-label', `Remove: ${slot.querySelector('b').textContent}`);
     button.addEventListener('click', () => remove(role));
     slot.append(button);
   }
   if (['camera', 'extrinsics', 'reference'].includes(role)) find('#more-files').open = true;
-  if (role === 'sparse') sayUnit();
-  find('#reference-unit-field').hidden = !held.reference;
-  changed(role);
+  update(role);
 }
 
 function empty(role) {
@@ -66,9 +76,7 @@ function empty(role) {
   slot.querySelector('.hint').textContent = slot.dataset.hint;
   slot.querySelector('input').value = '';
   slot.querySelector('.remove')?.remove();
-  if (role === 'sparse') sayUnit();
-  find('#reference-unit-field').hidden = !held.reference;
-  changed(role);
+  update(role);
 }
 
 export function emptyAll() {
@@ -76,87 +84,105 @@ export function emptyAll() {
 }
 
 async function remove(role) {
-  await post('/api/drop', { role });
+  await post('/api/remove', { role });
   empty(role);
 }
 
-/** The unit, loudly where nobody stated it. */
-function sayUnit() {
-  const facts = held.sparse;
-  const field = find('#unit-field'), say = find('#unit-say');
-  field.hidden = !facts || Boolean(facts.cloud);
-  if (field.hidden) return;
-  const span = facts.near === null ? 'nothing is measured' : `${Number(facts.near.toPrecision(3))} to ${Number(facts.far.toPrecision(3))} m`;
-  say.className = facts.guessed ? 'say guess' : 'say';
-  say.textContent = facts.guessed
-    ? `Guessed: ${facts.unit}. So the measurements lie at ${span}. If that is wrong, choose the unit above.`
-    : `Read as ${facts.unit}: ${span}.`;
+function update(role) {
+  if (role === 'sparse') showUnit();
+  find('#reference-unit-field').hidden = !held.reference;
+  changed(role);
 }
 
-async function look(role) {
-  const unit = role === 'sparse' ? find('#unit').value : role === 'reference' ? find('#reference-unit').value : null;
-  const facts = await run('/api/inspect', { role, unit: unit || null });
+/** The unit of the measurements, with a warning if it was guessed. */
+function showUnit() {
+  const facts = held.sparse;
+  const field = find('#unit-field'), status = find('#unit-status');
+  field.hidden = !facts || isCloud();
+  if (field.hidden) return;
+  const range = facts.near === null ? 'nothing is measured' : `${Number(facts.near.toPrecision(3))} to ${Number(facts.far.toPrecision(3))} m`;
+  status.className = facts.unit_guessed ? 'status warning' : 'status';
+  status.textContent = facts.unit_guessed
+    ? `The unit was guessed: ${facts.unit}, which gives ${range}. Choose the unit above if this is wrong.`
+    : `Read in the unit ${facts.unit}: ${range}.`;
+}
+
+async function inspect(role) {
+  const facts = await run('/api/inspect', { role, unit: unitOf(role) });
   if (facts) show(role, facts);
 }
 
-function wrong(role, text) {
+function showWrong(role, text) {
   const slot = slotOf(role);
   delete held[role];
   slot.classList.remove('filled');
   slot.classList.add('wrong');
   slot.querySelector('.hint').textContent = text;
-  if (role === 'sparse') sayUnit();
-  changed(role);
+  update(role);
 }
 
 export async function take(role, file) {
   const slot = slotOf(role);
   const bar = element('progress', { max: 1, value: 0 });
   try {
-    if (file.size > start.limit) {
-      const mega = (bytes) => (bytes / 2 ** 20).toFixed(1);
-      throw new Error(`${file.name}: ${mega(file.size)} MB are more than the ${mega(start.limit)} MB that leadline studio was started for (--upload-limit).`);
+    if (file.size > start.upload_limit) {
+      const megabytes = (bytes) => (bytes / 2 ** 20).toFixed(1);
+      throw new Error(`${file.name} has ${megabytes(file.size)} MB, and ${megabytes(start.upload_limit)} MB are allowed. Start leadline studio with a larger --upload-limit.`);
     }
     slot.querySelector('label').append(bar);
     await upload(role, file, file.name, (share) => { bar.value = share; });
-    await look(role);
+    await inspect(role);
+    if (role === 'prior') { find('#prior-from').value = 'file'; changed(role); }
   } catch (error) {
-    wrong(role, error.message);
-    post('/api/drop', { role }).catch(() => {});
+    showWrong(role, error.message);
+    post('/api/remove', { role }).catch(() => {});
   } finally {
     bar.remove();
   }
 }
 
-function dropAnywhere(event, complain) {
-  const onto = event.target.closest?.('.slot');
+function takeDropped(event, complain) {
+  const target = event.target.closest?.('.slot');
   const dropped = [...event.dataTransfer.files];
-  if (onto && dropped.length === 1) return take(onto.dataset.role, dropped[0]);
+  if (target && dropped.length === 1) { take(target.dataset.role, dropped[0]); return; }
   const taken = new Set(Object.keys(held));
   const order = [...dropped].sort((a, b) => Number(/\.jpe?g$/i.test(b.name)) - Number(/\.jpe?g$/i.test(a.name)));
-  const lost = [];
+  const unknown = [];
   for (const file of order) {
     const role = guessRole(file.name, taken);
-    if (!role) { lost.push(file.name); continue; }
+    if (!role) { unknown.push(file.name); continue; }
     taken.add(role);
     take(role, file);
   }
-  if (lost.length) complain(`${lost.join(', ')}: it is not clear what this is. Drop it onto its place in the list.`);
-  return null;
+  if (unknown.length) complain(`${unknown.join(', ')}: the kind of file could not be recognised. Drop it onto its field in the list.`);
 }
 
-/** Show again what the server still has from before this page was loaded. */
+/** Show the files that the server still has from before this page was loaded. */
 export async function restore(files) {
+  if (files.prior) find('#prior-from').value = 'file';
   for (const role of Object.keys(files)) {
     try {
-      if (!slotOf(role)) throw new Error('a mask belongs to the drawing, which is gone');
-      await look(role);
-    } catch { await post('/api/drop', { role }); }
+      if (!slotOf(role)) throw new Error('the drawing of the mask is gone');
+      await inspect(role);
+    } catch { await post('/api/remove', { role }); }
   }
 }
 
-export function setUp(told, onChange, complain) {
-  start = told;
+function setUpUnit(role) {
+  const id = UNIT_FIELDS[role];
+  const select = find(`#${id}`), number = find(`#${id}-number`);
+  const look = () => { if (held[role]) inspect(role).catch((error) => showWrong(role, error.message)); };
+  select.addEventListener('change', () => {
+    find(`#${id}-number-field`).hidden = select.value !== 'other';
+    if (select.value === 'other') number.focus();
+    if (select.value !== 'other' || number.value) look();
+    changed(role);
+  });
+  number.addEventListener('change', look);
+}
+
+export function setUp(offer, onChange, complain) {
+  start = offer;
   changed = onChange;
   for (const slot of document.querySelectorAll('.slot')) {
     const { role } = slot.dataset;
@@ -165,8 +191,7 @@ export function setUp(told, onChange, complain) {
     input.id = `file-${role}`;
     input.addEventListener('change', () => { if (input.files[0]) take(role, input.files[0]); });
   }
-  find('#unit').addEventListener('change', () => { if (held.sparse) look('sparse').catch((error) => wrong('sparse', error.message)); });
-  find('#reference-unit').addEventListener('change', () => { if (held.reference) look('reference').catch((error) => wrong('reference', error.message)); });
+  for (const role of Object.keys(UNIT_FIELDS)) setUpUnit(role);
   const veil = find('#drop-veil');
   document.addEventListener('dragover', (event) => {
     event.preventDefault();
@@ -174,7 +199,7 @@ export function setUp(told, onChange, complain) {
     veil.hidden = Boolean(over);
     for (const slot of document.querySelectorAll('.slot')) slot.classList.toggle('over', slot === over);
   });
-  const done = () => { veil.hidden = true; for (const slot of document.querySelectorAll('.slot.over')) slot.classList.remove('over'); };
-  document.addEventListener('dragleave', (event) => { if (!event.relatedTarget) done(); });
-  document.addEventListener('drop', (event) => { event.preventDefault(); done(); dropAnywhere(event, complain); });
+  const leave = () => { veil.hidden = true; for (const slot of document.querySelectorAll('.slot.over')) slot.classList.remove('over'); };
+  document.addEventListener('dragleave', (event) => { if (!event.relatedTarget) leave(); });
+  document.addEventListener('drop', (event) => { event.preventDefault(); leave(); takeDropped(event, complain); });
 }

@@ -1,299 +1,298 @@
-// The page: what is chosen, what came of it, and which view of it is open.
+// The page: the current result, the view of it that is open, and what the controls do.
 
-import { element, find, get, post, run, upload } from '/assets/api.js';
+import { TOUCH, element, find, get, post, run, upload } from '/assets/api.js';
 import { Cloud } from '/assets/cloud.js';
-import { metres, movedText, percent, showCurves, showExponent, showFacts, showTakeaway } from '/assets/panels.js';
-import { emptyAll, held, restore, setUp, show } from '/assets/slots.js';
-import { Mask, showPair, showPicture } from '/assets/viewer.js';
+import { completeRequest, fillForm, updateForm } from '/assets/form.js';
+import { heldText, metres, percent, showCurves, showDownloads, showExponent, showFacts, showRecipes } from '/assets/panels.js';
+import { emptyAll, restore, setUnit, setUp, show } from '/assets/slots.js';
+import { Mask, loadImage, showPair, showPicture } from '/assets/viewer.js';
 
-const TITLES = { image: 'Picture', measurements: 'Measurements', prior: 'Prior', depth: 'Depth', error: 'Error', normals: 'Normals', uncertainty: 'Uncertainty', points: '3D', compare: 'Compare', moved: 'Depth at λ', change: 'Change' };
-const PRESET = 'as in the preset'; // an option that was left alone
+const TITLES = { image: 'Image', measurements: 'Measurements', prior: 'Prior', depth: 'Depth', error: 'Error', normals: 'Normals', uncertainty: 'Uncertainty', points: '3D', compare: 'Compare', held: 'Depth at λ', change: 'Change' };
 const mask = new Mask();
-let start = null, told = null, curves = null, moved = null, view = 'depth', cloud = null, loadedCloud = 0, working = 0;
-const pair = { left: 'gdisp', right: 'ours', what: 'depth' };
+let start = null, summary = null, curves = null, held = null, view = 'depth', cloud = null, loadedCloud = '', jobs = 0;
+let viewCount = 0, exponentCount = 0; // responses that belong to an earlier count are outdated
+const pair = { left: 'gdisp', right: null, what: 'depth' };
 
-// --- telling ---------------------------------------------------------------------------------------------
+// --- progress and errors ---------------------------------------------------------------------------------
 
-function trouble(text) {
-  find('#trouble').hidden = !text;
-  find('#trouble').textContent = text || '';
-  if (text) find('#trouble').scrollIntoView({ block: 'nearest' });
+function showError(text) {
+  find('#error').hidden = !text;
+  find('#error').textContent = text || '';
+  if (text) find('#error').scrollIntoView({ block: 'nearest' });
 }
 
-function say(text) {
+function showProgress(text) {
   find('#progress').hidden = !text;
   find('#progress-text').textContent = text ? `${text} …` : '';
 }
 
-/** Run work with its progress shown and its error told; undefined if it failed or was superseded. */
-async function doing(path, wish, first) {
-  working += 1;
-  say(first);
+/** Run a job while its progress is shown. Returns undefined if it failed, was cancelled or superseded. */
+async function runJob(path, request, firstStage) {
+  jobs += 1;
+  updateForm(true);
+  showProgress(firstStage);
   try {
-    const outcome = await run(path, wish, say);
-    trouble('');
-    return outcome || undefined;
+    const result = await run(path, request, showProgress);
+    showError('');
+    return result || undefined;
   } catch (error) {
-    trouble(error.message);
+    showError(error.message);
     return undefined;
   } finally {
-    working -= 1;
-    if (!working) say('');
-    ready();
+    jobs -= 1;
+    if (!jobs) showProgress('');
+    updateForm(jobs > 0);
   }
 }
 
-// --- choosing --------------------------------------------------------------------------------------------
+// --- completing ------------------------------------------------------------------------------------------
 
-function wish() {
-  const options = {};
-  for (const field of document.querySelectorAll('[data-option]')) if (field.value !== field.dataset.default) options[field.dataset.option] = field.value;
-  return {
-    prior: find('#prior-from').value, prior_kind: find('#prior-kind').value || null,
-    unit: (!held.sparse?.cloud && find('#unit').value) || null, reference_unit: find('#reference-unit').value || null,
-    uncertainty: find('#uncertainty').checked, options,
-  };
+function onFileChange(role) {
+  if (['image', 'sparse'].includes(role) && mask.canvas.width && !mask.empty) { mask.clear(); post('/api/remove', { role: 'mask' }).catch(() => {}); }
+  updateForm(jobs > 0);
 }
 
-function ready() {
-  const file = find('#prior-from').value === 'file';
-  const missing = [!held.image && 'a picture', !held.sparse && 'measurements', file && !held.prior && 'a prior'].filter(Boolean);
-  if (held.sparse?.cloud && !held.camera) missing.push('the camera of the point cloud');
-  find('#go').disabled = missing.length > 0 || working > 0;
-  find('#needs').textContent = missing.length ? `Still needed: ${missing.join(', ')}.` : '';
-  find('.slot[data-role="prior"]').classList.toggle('idle', !file);
-  find('#kind-field').hidden = !file;
-  find('#forget').hidden = !Object.keys(held).length;
-  if (held.sparse?.cloud && !held.camera) find('#more-files').open = true;
-}
-
-function onFile(role) {
-  if (['image', 'sparse'].includes(role) && mask.canvas.width && !mask.empty) { mask.clear(); post('/api/drop', { role: 'mask' }).catch(() => {}); }
-  ready();
-}
-
-function fillForm() {
-  const units = { mm: 'millimetres', cm: 'centimetres', m: 'metres', kitti: 'KITTI, 1/256 m', tum: 'TUM, 1/5000 m', vkitti: 'Virtual KITTI, cm', ibims: 'iBims-1, 50 m / 65535', 'moge-log': 'MoGe log code' };
-  for (const select of [find('#unit'), find('#reference-unit')]) {
-    select.append(element('option', { value: '', textContent: 'guess it' }));
-    for (const unit of start.units) select.append(element('option', { value: unit, textContent: units[unit] ? `${unit}: ${units[unit]}` : unit }));
-  }
-  const from = find('#prior-from');
-  from.append(element('option', { value: 'file', textContent: 'a file' }));
-  for (const name of start.networks) from.append(element('option', { value: name, textContent: name === 'none' ? 'none: only smooth between measurements' : name }));
-  from.addEventListener('change', ready);
-  for (const option of start.options) {
-    const id = `option-${option.name}`;
-    const field = option.choices
-      ? element('select', {}, ...option.choices.map((choice) => element('option', { value: choice, textContent: choice || PRESET })))
-      : element('input', { type: 'text', placeholder: option.default || PRESET });
-    Object.assign(field, { id, value: option.default });
-    Object.assign(field.dataset, { option: option.name, default: option.default });
-    const hint = element('span', { className: 'hint', textContent: option.help });
-    find('#option-fields').append(element('div', { className: 'option' }, element('label', { htmlFor: id, textContent: option.flag }), field, hint));
-  }
-  for (const example of start.examples) {
-    const button = element('button', { className: 'example', type: 'button' }, element('img', { src: `/api/example/${example.name}`, alt: '' }), element('b', { textContent: example.title }), element('span', { textContent: example.text }));
-    button.dataset.example = example.name;
-    button.addEventListener('click', () => tryExample(example.name));
-    find('#examples').append(button);
-  }
-  find('#privacy').textContent = start.local
-    ? 'Files stay on this computer: they go into a temporary folder and are removed when leadline studio ends.'
-    : 'Files go to the computer that runs leadline studio, into a temporary folder, and are removed when it ends.';
+function showExamples(wanted) {
+  find('#welcome').hidden = !wanted;
+  find('#result').hidden = wanted;
+  find('#to-result').hidden = !(wanted && summary);
+  find('#to-examples').hidden = wanted;
+  find('#jump').hidden = wanted;
 }
 
 async function tryExample(name) {
-  const files = await doing('/api/example', { name }, 'Rendering the room');
+  const files = await runJob('/api/example', { name }, 'Rendering the example');
   if (!files) return;
   emptyAll();
   mask.clear();
   find('#prior-from').value = 'file';
   find('#prior-kind').value = '';
-  find('#unit').value = files.sparse.cloud ? '' : files.sparse.unit;
+  setUnit(files.sparse.unit);
   for (const [role, facts] of Object.entries(files)) show(role, facts);
   find('#more-files').open = false;
   await complete();
 }
 
 async function complete() {
-  trouble('');
-  const outcome = await doing('/api/complete', wish(), 'Completing');
-  if (!outcome) return;
-  [told, curves, moved, loadedCloud] = [outcome, null, null, 0];
-  find('#empty').hidden = true;
-  find('#jump').hidden = false;
-  find('#result').hidden = false;
-  mask.fit(told.width, told.height);
-  showFacts(told);
-  showTakeaway(told);
+  showError('');
+  const result = await runJob('/api/complete', completeRequest(), 'Completing');
+  if (!result) return;
+  [summary, curves, held] = [result, null, null];
+  mask.fit(summary.width, summary.height);
+  showFacts(summary);
+  showDownloads(summary, null);
+  showRecipes(summary);
   resetExponent();
+  if (['best', 'ours', 'result', null].includes(pair.right)) pair.right = summary.compare_as;
   if (!tabs().includes(view)) view = 'depth';
   await openView(view);
-  curves = await doing('/api/diagnose', {}, 'Drawing the curves');
-  if (curves) showCurves(curves, moved, tryExponent);
+  showExamples(false);
+  const found = await runJob('/api/diagnose', {}, 'Computing the curves');
+  if (!found || summary !== result) return;
+  curves = found;
+  showCurves(curves, held, tryExponent);
 }
 
-// --- looking ---------------------------------------------------------------------------------------------
+// --- views -----------------------------------------------------------------------------------------------
 
-const tabs = () => [...told.views, ...(moved ? ['moved', 'change'] : []), 'points', 'compare'];
-const source = (name) => `/api/view/${told.revision}/${name}`;
+const tabs = () => [...summary.views, ...(held ? ['held', 'change'] : []), 'points', 'compare'];
+const source = (name) => `/api/view/${summary.revision}/${name}${held ? `?exponent=${held.exponent}` : ''}`;
 
 function legend(scheme, low, high, text) {
-  find('#legend').replaceChildren(element('span', { textContent: low }), element('img', { src: `/api/ramp/${scheme}`, alt: '' }), element('span', { textContent: high }), element('span', { className: 'hint', textContent: text }));
+  return [element('span', { textContent: low }), element('img', { src: `/api/ramp/${scheme}`, alt: '' }), element('span', { textContent: high }), element('span', { className: 'hint', textContent: text })];
 }
 
-async function openView(name) {
-  view = name;
-  find('#tabs').replaceChildren(...tabs().map((tab) => {
-    const button = element('button', { textContent: TITLES[tab], type: 'button' });
-    button.dataset.view = tab;
+function legendOf(name) {
+  const range = [`${summary.near.toPrecision(2)} m`, `${summary.far.toPrecision(2)} m`];
+  switch (name) {
+    case 'depth': case 'measurements': case 'held': return legend('depth', ...range, '');
+    case 'prior': return legend('depth', 'near', 'far', 'relative depth, without a unit');
+    case 'error': return legend('error', '0 %', percent(summary.error_high), 'of the true depth');
+    case 'uncertainty': return legend('error', '0', metres(summary.uncertainty.high), 'one standard deviation');
+    case 'change': return legend('error', '0 %', percent(held.change_high), 'of the depth at the fitted exponent');
+    case 'normals': return [element('span', { className: 'hint', textContent: 'red: right, green: up, blue: towards the camera' })];
+    default: return [];
+  }
+}
+
+function showTabs() {
+  find('#tabs').replaceChildren(...tabs().map((name) => {
+    const button = element('button', { textContent: TITLES[name], type: 'button' });
+    button.dataset.view = name;
     button.setAttribute('role', 'tab');
-    button.setAttribute('aria-selected', String(tab === view));
-    button.addEventListener('click', () => openView(tab));
+    button.setAttribute('aria-selected', String(name === view));
+    button.addEventListener('click', () => openView(name));
     return button;
   }));
-  find('#tools').replaceChildren();
-  find('#legend').replaceChildren();
-  find('#points').hidden = view !== 'points';
-  find('#frame').hidden = view === 'points';
-  const span = [`${told.near.toPrecision(2)} m`, `${told.far.toPrecision(2)} m`];
-  if (view === 'points') return openCloud();
-  if (view === 'compare') return openPair();
-  if (view === 'measurements') {
-    mask.showOver(source('measurements'), told.width, told.height);
-    paintTools();
-  } else {
-    const stamp = view === 'moved' || view === 'change' ? `?${moved.exponent}` : '';
-    showPicture(source(view) + stamp, TITLES[view], told.width, told.height);
+}
+
+/** Open a view. What was shown before stays until the new view is loaded; a view that is outdated by then is dropped. */
+async function openView(name) {
+  view = name;
+  viewCount += 1;
+  const mine = viewCount;
+  showTabs();
+  find('#viewer').classList.add('loading');
+  const prepare = { points: prepareCloud, compare: preparePair }[name] || preparePicture;
+  try {
+    const ready = await prepare(name, () => mine === viewCount);
+    if (mine !== viewCount || !ready) return;
+    find('#points').hidden = name !== 'points';
+    find('#frame').hidden = name === 'points';
+    find('#legend').replaceChildren(...ready.legend);
+    find('#tools').replaceChildren(...ready.tools);
+    ready.show();
+  } catch (error) {
+    if (mine === viewCount) showError(error.message);
+  } finally {
+    if (mine === viewCount) find('#viewer').classList.remove('loading');
   }
-  if (['depth', 'measurements', 'moved'].includes(view)) legend('depth', ...span, '');
-  if (view === 'prior') legend('depth', 'near', 'far', 'relative: its own unit');
-  if (view === 'error') legend('error', '0 %', percent(told.error_high), 'of the true depth');
-  if (view === 'uncertainty') legend('error', '0', metres(told.uncertainty.high), 'one standard deviation');
-  if (view === 'change') legend('error', '0 %', percent(moved.change_high), 'of the depth at the fit');
-  if (view === 'normals') find('#legend').append(element('span', { className: 'hint', textContent: 'red: to the right, green: up, blue: towards the camera' }));
-  return undefined;
+}
+
+async function preparePicture(name) {
+  const image = await loadImage(source(name), TITLES[name]);
+  const { width, height } = summary;
+  const painting = name === 'measurements';
+  return {
+    legend: legendOf(name), tools: painting ? paintTools() : [],
+    show: () => (painting ? mask.showOver(image, width, height) : showPicture(image, width, height)),
+  };
 }
 
 function paintTools() {
-  const size = element('input', { type: 'range', min: 3, max: Math.round(told.width / 6), value: mask.radius });
+  const size = element('input', { type: 'range', min: 3, max: Math.round(summary.width / 6), value: mask.radius });
   size.addEventListener('input', () => { mask.radius = Number(size.value); });
   const erase = element('input', { type: 'checkbox', checked: mask.erase });
   erase.addEventListener('change', () => { mask.erase = erase.checked; });
-  const again = element('button', { id: 'apply-mask', textContent: 'Complete without the painted ones', type: 'button' });
-  again.addEventListener('click', applyMask);
+  const apply = element('button', { id: 'apply-mask', textContent: 'Complete without them', type: 'button' });
+  apply.addEventListener('click', applyMask);
   const clear = element('button', { id: 'clear-mask', textContent: 'Clear', type: 'button' });
-  clear.addEventListener('click', async () => { mask.clear(); await post('/api/drop', { role: 'mask' }); if (told.removed) await complete(); });
-  find('#tools').append(element('span', { textContent: 'Paint over measurements to remove them.' }), element('label', {}, 'Brush', size), element('label', {}, erase, 'Erase'), again, clear);
+  clear.addEventListener('click', async () => { mask.clear(); await post('/api/remove', { role: 'mask' }); if (summary.measurements_removed) await complete(); });
+  return [element('span', { textContent: 'Paint over measurements to remove them.' }), element('label', {}, 'Brush', size), element('label', {}, erase, 'Erase'), apply, clear];
 }
 
 async function applyMask() {
-  if (mask.empty) { trouble('Nothing is painted yet: draw on the picture first.'); return; }
+  if (mask.empty) { showError('Nothing is painted yet: paint on the image first.'); return; }
   try {
     await upload('mask', await mask.file(), 'mask.png');
-  } catch (error) { trouble(error.message); return; }
+  } catch (error) { showError(error.message); return; }
   await complete();
 }
 
-async function openCloud() {
+async function prepareCloud(_, current) {
   cloud = cloud || new Cloud(find('#points'));
-  if (!cloud.works) {
-    find('#tools').append('This browser cannot draw in 3D (WebGL is off). The point cloud can be downloaded below.');
-    return;
+  if (!cloud.works) return { legend: [], tools: ['This browser cannot draw in 3D, because WebGL is disabled. The point cloud can be downloaded below.'], show: () => {} };
+  const key = `${summary.revision} ${held?.exponent}`;
+  if (loadedCloud !== key) {
+    const response = await fetch(`/api/points/${summary.revision}`);
+    if (!response.ok) throw new Error('The points could not be loaded; complete the scene again.');
+    const content = await response.arrayBuffer();
+    if (!current()) return null;
+    cloud.load(content, summary.width, summary.height);
+    loadedCloud = key;
   }
-  if (loadedCloud !== told.revision) {
-    const response = await fetch(`/api/points/${told.revision}`);
-    if (!response.ok) { trouble('The points could not be loaded; complete again.'); return; }
-    cloud.load(await response.arrayBuffer(), told.width, told.height);
-    loadedCloud = told.revision;
-  }
-  cloud.draw();
-  const colours = element('select', { id: 'cloud-colour' }, ...['picture', 'depth', ...(told.uncertainty ? ['uncertainty'] : [])].map((text, value) => element('option', { value, textContent: text })));
+  const colourings = ['image', 'depth', ...(summary.uncertainty ? ['uncertainty'] : [])];
+  const colours = element('select', { id: 'cloud-colour' }, ...colourings.map((textContent, value) => element('option', { value, textContent })));
   colours.value = cloud.shown;
   colours.addEventListener('change', () => cloud.colour(Number(colours.value)));
-  const back = element('button', { textContent: 'Reset view', type: 'button' });
-  back.addEventListener('click', () => cloud.reset());
-  find('#tools').append(element('label', {}, 'Colour', colours), back, element('span', { className: 'hint', textContent: 'Drag to turn, wheel or pinch to zoom, shift-drag to move.' }));
+  const reset = element('button', { textContent: 'Reset view', type: 'button' });
+  reset.addEventListener('click', () => cloud.reset());
+  const hint = TOUCH ? 'One finger rotates, two fingers zoom and move.' : 'Drag to rotate, wheel to zoom, shift-drag to move.';
+  const at = held ? [element('span', { textContent: `at λ = ${held.exponent.toFixed(2)}` })] : [];
+  return { legend: [], tools: [element('label', {}, 'Colour', colours), reset, ...at, element('span', { className: 'hint', textContent: hint })], show: () => cloud.draw() };
 }
 
-async function openPair() {
-  const { left, right, what } = pair;
+function pairTools(whats) {
   const choose = (label, key, entries) => {
     const select = element('select', { id: `pair-${key}` }, ...entries.map(([value, textContent]) => element('option', { value, textContent })));
     select.value = pair[key];
-    select.addEventListener('change', () => { pair[key] = select.value; if (view === 'compare') openView('compare'); });
+    select.addEventListener('change', () => { pair[key] = select.value; openView('compare'); });
     return element('label', {}, label, select);
   };
-  const methods = Object.entries(start.methods).map(([name, text]) => [name, `${name}: ${text}`]);
-  const whats = ['depth', ...(told.scores ? ['error'] : []), 'normals'];
-  if (!whats.includes(what)) { pair.what = 'depth'; return openPair(); }
-  find('#tools').append(choose('Left', 'left', methods), choose('Right', 'right', methods), choose('Show', 'what', whats.map((name) => [name, name])));
-  const revision = told.revision;
-  const found = [];
-  for (const name of [left, right]) found.push(await doing('/api/method', { name }, `Running ${name}`));
-  if (found.some((one) => !one) || view !== 'compare' || told.revision !== revision) return undefined;
-  const side = (one) => ({ source: source(`${what}-${one.name}`), label: one.scores ? `${one.name}: ${percent(one.scores.absrel)}, ${metres(one.scores.mae)}` : one.name });
-  showPair(side(found[0]), side(found[1]), told.width, told.height);
-  if (what === 'error') legend('error', '0 %', percent(told.error_high), 'of the true depth');
-  if (what === 'depth') legend('depth', `${told.near.toPrecision(2)} m`, `${told.far.toPrecision(2)} m`, '');
-  return undefined;
+  const methods = start.methods.filter(({ name }) => name !== 'result' || summary.compare_as === 'result').map(({ name, title }) => [name, title]);
+  return [choose('Left', 'left', methods), choose('Right', 'right', methods), choose('Show', 'what', whats.map((what) => [what, what]))];
+}
+
+async function preparePair(_, current) {
+  const { revision, width, height, scores } = summary;
+  const whats = ['depth', ...(scores ? ['error'] : []), 'normals'];
+  if (!whats.includes(pair.what)) pair.what = 'depth';
+  const { left, right, what } = pair;
+  const sides = [];
+  for (const name of [left, right]) {
+    const found = await runJob('/api/method', { name }, 'Running the method');
+    if (!found || !current() || summary.revision !== revision) return null;
+    const label = found.scores ? `${found.title}: AbsRel ${percent(found.scores.absrel)}, MAE ${metres(found.scores.mae)}` : found.title;
+    sides.push({ label, image: await loadImage(source(`${what}-${name}`), label) });
+  }
+  return { legend: legendOf(what), tools: pairTools(whats), show: () => showPair(...sides, width, height) };
 }
 
 // --- the exponent ----------------------------------------------------------------------------------------
 
 function resetExponent() {
+  exponentCount += 1;
   const slider = find('#exponent');
-  slider.min = Math.min(-4, Math.floor(told.exponent - 2));
-  slider.max = Math.max(4, Math.ceil(told.exponent + 2));
-  slider.value = told.exponent;
-  find('#exponent-value').textContent = `λ ${told.exponent.toFixed(2)}`;
-  find('#exponent-say').textContent = 'Move it to hold the exponent there; gain and offset are fitted anew.';
+  slider.min = Math.min(-4, Math.floor(summary.exponent - 2));
+  slider.max = Math.max(4, Math.ceil(summary.exponent + 2));
+  slider.value = summary.exponent;
+  find('#exponent-value').textContent = `λ ${summary.exponent.toFixed(2)}`;
+  find('#exponent-text').textContent = 'Move the slider to set the exponent by hand; gain and offset are fitted again.';
   find('#refit').disabled = true;
 }
 
 async function tryExponent(value) {
+  exponentCount += 1;
+  const mine = exponentCount;
   find('#exponent').value = value;
   find('#exponent-value').textContent = `λ ${Number(value).toFixed(2)}`;
-  const outcome = await doing('/api/exponent', { exponent: Number(value) }, 'Fitting at this exponent');
-  if (!outcome) return;
-  moved = outcome;
+  const result = await runJob('/api/exponent', { exponent: Number(value) }, 'Fitting at this exponent');
+  if (!result || mine !== exponentCount) return;
+  held = result;
   find('#refit').disabled = false;
-  find('#exponent-say').textContent = movedText(moved);
-  if (curves) showExponent(curves, moved, tryExponent);
-  await openView(view === 'change' ? 'change' : 'moved');
+  find('#exponent-text').textContent = heldText(held);
+  showDownloads(summary, held);
+  if (curves) showExponent(curves, held, tryExponent);
+  await openView(['change', 'points'].includes(view) ? view : 'held');
 }
 
-async function backToFit() {
-  if (await doing('/api/exponent', { exponent: null }, 'Back to the fit') === undefined) return;
-  moved = null;
+async function returnToFit() {
+  if (!await runJob('/api/exponent', { exponent: null }, 'Returning to the fit')) return;
+  held = null;
   resetExponent();
+  showDownloads(summary, null);
   if (curves) showExponent(curves, null, tryExponent);
-  await openView(view === 'moved' || view === 'change' ? 'depth' : view);
+  await openView(view === 'held' || view === 'change' ? 'depth' : view);
 }
 
-// --- beginning -------------------------------------------------------------------------------------------
+// --- start -----------------------------------------------------------------------------------------------
+
+function setUpCopying(button) {
+  button.addEventListener('click', async () => {
+    const text = button.previousElementSibling;
+    if (navigator.clipboard) await navigator.clipboard.writeText(text.textContent);
+    else window.getSelection().selectAllChildren(text); // without HTTPS, browsers deny the clipboard to other machines' pages
+    button.textContent = navigator.clipboard ? 'Copied' : 'Selected';
+    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+  });
+}
 
 async function begin() {
   start = await get('/api/start');
-  setUp(start, onFile, trouble);
-  fillForm();
+  setUp(start, onFileChange, showError);
+  fillForm(start, tryExample);
   await restore(start.files);
+  find('#prior-from').addEventListener('change', () => updateForm(jobs > 0));
   find('#go').addEventListener('click', complete);
+  find('#cancel').addEventListener('click', () => post('/api/cancel').catch((error) => showError(error.message)));
+  find('#to-examples').addEventListener('click', () => showExamples(true));
+  find('#to-result').addEventListener('click', () => { showExamples(false); cloud?.draw(); });
   find('#exponent').addEventListener('input', (event) => tryExponent(Number(event.target.value)));
-  find('#refit').addEventListener('click', backToFit);
+  find('#refit').addEventListener('click', returnToFit);
   find('#forget').addEventListener('click', async () => { await post('/api/forget'); window.location.reload(); });
-  for (const button of document.querySelectorAll('.copy')) {
-    button.addEventListener('click', async () => {
-      const text = button.previousElementSibling;
-      if (navigator.clipboard) await navigator.clipboard.writeText(text.textContent);
-      else window.getSelection().selectAllChildren(text); // browsers allow no more to pages from other machines
-      button.textContent = navigator.clipboard ? 'Copied' : 'Selected';
-      setTimeout(() => { button.textContent = 'Copy'; }, 1500);
-    });
-  }
-  ready();
+  document.querySelectorAll('.copy').forEach(setUpCopying);
+  updateForm(false);
   document.body.dataset.ready = 'yes';
 }
 
-begin().catch((error) => trouble(error.message));
+begin().catch((error) => showError(error.message));

@@ -1,11 +1,14 @@
-// The large picture: one view, two under a slider, or one that is painted on.
+// The large picture: one view, two views under a slider, or a view to paint on.
 
 import { element, find } from '/assets/api.js';
 
 const frame = find('#frame');
 
-function picture(source, alt) {
-  return element('img', { src: source, alt, draggable: false });
+/** An image that has been loaded, so that showing it never leaves the frame black. Rejects if it cannot be loaded. */
+export async function loadImage(source, alt) {
+  const image = element('img', { src: source, alt, draggable: false });
+  await image.decode().catch(() => { throw new Error(`The view “${alt}” could not be loaded; complete the scene again.`); });
+  return image;
 }
 
 function stack(width, height, ...layers) {
@@ -15,43 +18,42 @@ function stack(width, height, ...layers) {
   return made;
 }
 
-export function showPicture(source, alt, width, height) {
-  stack(width, height, picture(source, alt));
+export function showPicture(image, width, height) {
+  stack(width, height, image);
 }
 
-/** Two pictures, the right one uncovered by a handle that pointer and arrow keys move. */
+/** Two loaded images with labels. A handle, moved by pointer or arrow keys, divides them. */
 export function showPair(left, right, width, height) {
-  const upper = picture(right.source, right.label);
-  upper.classList.add('upper');
+  right.image.classList.add('upper');
   const slide = element('div', { className: 'slide', tabIndex: 0 });
-  for (const [name, value] of [['role', 'slider'], ['aria-label', 'Compare'], ['aria-valuemin', 0], ['aria-valuemax', 100]]) {
+  for (const [name, value] of [['role', 'slider'], ['aria-label', 'Divider between the two views'], ['aria-valuemin', 0], ['aria-valuemax', 100]]) {
     slide.setAttribute(name, value);
   }
   const made = stack(
-    width, height, picture(left.source, left.label), upper, element('div', { className: 'handle' }),
+    width, height, left.image, right.image, element('div', { className: 'handle' }),
     element('div', { className: 'tag', textContent: left.label }),
     element('div', { className: 'tag right', textContent: right.label }), slide,
   );
-  let cut = 50;
-  const put = (value) => {
-    cut = Math.min(100, Math.max(0, value));
-    made.style.setProperty('--cut', `${cut}%`);
-    slide.setAttribute('aria-valuenow', Math.round(cut));
+  let divider = 50;
+  const moveTo = (value) => {
+    divider = Math.min(100, Math.max(0, value));
+    made.style.setProperty('--divider', `${divider}%`);
+    slide.setAttribute('aria-valuenow', Math.round(divider));
   };
   const follow = (event) => {
     const box = made.getBoundingClientRect();
-    put(((event.clientX - box.left) / box.width) * 100);
+    moveTo(((event.clientX - box.left) / box.width) * 100);
   };
   slide.addEventListener('pointerdown', (event) => { slide.setPointerCapture(event.pointerId); follow(event); });
   slide.addEventListener('pointermove', (event) => { if (event.buttons) follow(event); });
   slide.addEventListener('keydown', (event) => {
     const step = { ArrowLeft: -2, ArrowRight: 2, Home: -100, End: 100 }[event.key];
-    if (step) { put(cut + step); event.preventDefault(); }
+    if (step) { moveTo(divider + step); event.preventDefault(); }
   });
-  put(50);
+  moveTo(50);
 }
 
-/** A mask over the measurements, in the picture's own pixels; it outlives the view that it is drawn on. */
+/** A mask over the measurements in the pixels of the image. It is kept while other views are shown. */
 export class Mask {
   constructor() {
     this.canvas = element('canvas', { className: 'paint' });
@@ -78,9 +80,9 @@ export class Mask {
     this.empty = true;
   }
 
-  showOver(source, width, height) {
+  showOver(image, width, height) {
     this.fit(width, height);
-    stack(width, height, picture(source, 'Measurements'), this.canvas);
+    stack(width, height, image, this.canvas);
   }
 
   /** White where painted, black elsewhere, as a PNG. */

@@ -1,26 +1,27 @@
-"""The levels of the general system: weighted edges, soft measurements, and bending of any weight.
+"""Set-up of the thin-plate hierarchy, for the general system: edge weights, soft measurements and any bending weight.
 
-The preconditioner of multigrid.py leaves the bending term out, which is fair while that term is small. This one is made
-for the whole operator, on every level of the same form
+The membrane's preconditioner ignores the bending term, which is acceptable only while that term is small. This one is
+made for the whole operator, which has the same structure on every level:
 
-    Q = A + N + A K A,        A a weighted graph Laplacian, N and K diagonal,
+    Q = A + N + A K A,        A a weighted graph Laplacian, N and K diagonal.
 
-with N the masses (data weight, precision of soft measurements) and K the bending weight over the area of a pixel. Three
-choices carry it.
+N holds the masses (the data weight and the weights of soft measurements), and K the bending weight divided by the area
+of a pixel. Three choices make it work.
 
-*The coarse operator is composed, not projected.* A is carried down by the Galerkin product of multigrid.py, and Q is
-made of it anew. The Galerkin product of A K A itself would double with every level, because what interpolates linearly
-has kinks, and kinks bend.
+*The coarse operator is composed, not projected.* The Galerkin product carries only A to the next level, and Q is
+composed from it again. The Galerkin product of A K A itself would double with every level, because linear interpolation
+produces kinks, and kinks have bending energy.
 
-*A measurement need not be seen by the interpolation of a plate.* A point pulls a cusp into a membrane but not into
-a plate: there it is a mass like any other, shared out to the coarse pixels around it. Below the scale at which bending
-rules (K small) the field is a membrane again, and the masses enter the interpolation as they do in multigrid.py.
+*The interpolation of a thin plate can ignore the measurements.* A point constraint makes a cusp in a membrane but not
+in a thin plate. In a thin plate it is a mass like any other, restricted to the coarse pixels around it. On scales where
+bending does not dominate (K is small) the field behaves like a membrane, and the masses enter the interpolation as they
+do in membrane.py.
 
-*A fixed pixel is a stiff mass.* With ten times what its surroundings can pull, the constraint is met to a tenth of
-their energy, which is all that a preconditioner needs; hard and soft measurements then take the same path.
+*A fixed pixel is a large mass.* With ten times the stiffness of its surroundings, the constraint is met to a tenth of
+their energy, which is enough for a preconditioner. Hard and soft measurements are then treated alike.
 
-What it cannot do: a line of pixels that is tied well along itself and hardly to either side moves on its own, but
-no coarse pixel stands for it. Edge weights should therefore depend on where an edge is and not on its direction.
+A limitation: a line of pixels with strong edges along itself and weak edges to both sides moves independently, but no
+coarse pixel represents it. Edge weights should therefore depend on the position of an edge and not on its direction.
 """
 
 from __future__ import annotations
@@ -32,203 +33,203 @@ from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.jit import STENCIL, compiled
-from leadline.core.solve.kernels import EAST, FREE, MASS, ROOT, ROWS, SOUTH, SOUTH_EAST, SOUTH_WEST, blocks
-from leadline.core.solve.multigrid.membrane import COARSEST, SERIAL, VANISHED, Planes, coarsen, halved, planes
-from leadline.core.solve.multigrid.membrane_cycle import restrict_row
+from leadline.core.solve.kernels import EAST, FREE, ROWS_PER_BLOCK, SOUTH, SOUTH_EAST, SOUTH_WEST, block_count
+from leadline.core.solve.multigrid.galerkin import coarsen
+from leadline.core.solve.multigrid.levels import (  # fmt: skip
+    NO_CODE,
+    NO_PLANES,
+    SERIAL_BELOW,
+    SMALLEST_DIAGONAL,
+    Hierarchy,
+    Level,
+    Planes,
+    adjacency,
+    coarse_sizes,
+    edge_planes,
+    padded,
+)
+from leadline.core.solve.multigrid.transfers import restrict_row
 
-CUSP = 1.5  # bending weight over area below which a measurement pulls a cusp, so that it shapes the interpolation
-FIXED = np.float32(10)  # mass of a fixed pixel, in units of all that pulls at it
-KINKS = 1.3  # by which each level bends more than composed, for the kinks of what comes from it: measured
-HOLD = np.float32(32)  # how far a mass slows the smoother down at its pixel: with 16 it came near to diverging
-_SUMS, _STEPS, _SHARE, _PROJECT = range(4)  # phases of `_weigh_block`
-_INTERPOLATE_AND_PROJECT = range(1, 4)  # phases of multigrid.coarsen
-NO_CODE = np.zeros((1, 1), np.uint8)
-_NO_PLANES = np.zeros((1, 1, 1), np.float32)
+DIAGONAL = 4  # plane of a coarse level's edges that holds the diagonal of A
+_CUSP_BENDING = 1.5  # If K is smaller, a measurement makes a cusp, so its mass has to shape the interpolation.
+_FIXED_MASS = np.float32(10)  # mass of a fixed pixel, in units of the row sum of |A| + |A| K |A|
+_KINK_FACTOR = 1.3  # Measured: each level bends more than the composed operator says, because of interpolation's kinks.
+_MASS_DAMPING = np.float32(32)  # factor of a mass in the smoother's step size; with 16 the smoother almost diverged
+_ROW_SUMS, _STEPS, _RESTRICT_MASS, _CLIP_MASS = range(4)  # phases of `_set_up_block`
 
 
 @dataclass(frozen=True)
-class PlateLevel:
-    """One level, padded by a pixel of zeros; the finest one is the image."""
+class ThinPlateLevel(Level):
+    """A level of Q = A + N + A K A. The edges of a coarse level have a fifth plane, the diagonal of A."""
 
-    edges: Planes  # (3, h, w + 1): A; (6, h, w + 1) below the image, with the diagonal in the plane ROOT
-    mass: NDArray[np.float32]  # (h, w): N
-    bend: NDArray[np.float32]  # (h, w): K; (1, w) for the image, where it is the same everywhere
-    step: NDArray[np.float32]  # (h, w): 1 / d, see platecycle.py
-    area: NDArray[np.float32]  # (h, w): pixels of the image that one of this level stands for
-    vectors: Planes  # (3, h, w): right-hand side, before and after smoothing; empty for the image
+    mass: NDArray[np.float32]  # (h + 2, w + 2): N
+    bending: NDArray[np.float32]  # (h + 2, w + 2): K; (1, w + 2) for the image, where it is constant
+    step: NDArray[np.float32]  # (h + 2, w + 2): 1 / d of the smoother, see thin_plate_cycle.py
+    area: NDArray[np.float32]  # (h + 2, w + 2): number of image pixels that a pixel represents
 
 
 @dataclass(frozen=True)
-class Plate:
-    """All that a cycle needs."""
-
-    code: NDArray[np.uint8]
-    levels: tuple[PlateLevel, ...]  # the image first
-    transfers: tuple[Planes, ...]  # (9, h, w): weights from each level but the first to the one before it
-    inverse: NDArray[np.float32]  # of the last level
+class ThinPlateHierarchy(Hierarchy):
+    levels: tuple[ThinPlateLevel, ...]
 
 
-def build_plate(code: NDArray[np.uint8], edges: Planes, mass: NDArray[np.float32], laplacian: float) -> Plate:
-    """The levels for A + mass + laplacian A^2 on the free pixels.
+def build_thin_plate(
+    code: NDArray[np.uint8], edges: Planes, mass: NDArray[np.float32], laplacian: float
+) -> ThinPlateHierarchy:
+    """Build the hierarchy for A + mass + laplacian A^2 on the free pixels.
 
     Parameters
     ----------
     code : (H + 2, W + 2) uint8
-        Roles of the pixels, see kernels.py.
-    edges : (3, H + 2, W + 3) float32
-        Weights in the planes EAST and SOUTH. The plane MASS is overwritten.
+        The image's pixels, see kernels.py.
+    edges : (2, H + 2, W + 3) float32
+        Weights of the edges to the east and to the south.
     mass : (H + 2, W + 2) float32
-        Data weight and precision of each free pixel. Those of fixed pixels are overwritten.
+        Data weight plus measurement weight of each free pixel. The values of fixed pixels are overwritten.
     """
-    image = PlateLevel(
-        edges,
-        mass,
-        np.full((1, code.shape[1]), laplacian, np.float32),
-        np.zeros_like(mass),
-        (code > 0).astype(np.float32),
-        _NO_PLANES,
-    )
-    levels, transfers = [image], list[Planes]()
-    _weigh(code, image, laplacian)
-    size = (code.shape[0] - 2, code.shape[1] - 2)
-    while not transfers or size[0] * size[1] > COARSEST:
-        size = halved(size)
-        fine = levels[-1]
-        seen = laplacian < CUSP * 4 ** len(transfers)  # by the interpolation: the masses
-        np.copyto(fine.edges[MASS, :, :-1], fine.mass if seen else np.float32(0))
-        transfer = np.zeros((9, size[0] + 2, size[1] + 2), np.float32)
-        coarse = _level(size)
-        coarsen(_INTERPOLATE_AND_PROJECT, NO_CODE, 0.0, fine.edges, transfer, coarse.edges, _NO_PLANES)
-        _run(_PROJECT if seen else _SHARE, NO_CODE, coarse, fine, transfer, 0.0)
-        laplacian *= KINKS
-        _weigh(NO_CODE, coarse, laplacian)
-        levels.append(coarse)
-        transfers.append(transfer)
-    return Plate(code, tuple(levels), tuple(transfers), _inverse(levels[-1]))
+    bending = np.full((1, code.shape[1]), laplacian, np.float32)
+    area = (code > 0).astype(np.float32)
+    image = ThinPlateLevel(edges, NO_PLANES, NO_PLANES, mass, bending, np.zeros_like(mass), area)
+    _set_up_smoother(code, image, laplacian)
+    levels = [image]
+    for depth, size in enumerate(coarse_sizes(code.shape[0] - 2, code.shape[1] - 2)):
+        fine, maps = levels[-1], padded(4, size)
+        level = ThinPlateLevel(edge_planes(5, size), padded(9, size), padded(3, size), *maps)
+        cusps = laplacian < _CUSP_BENDING * 4**depth
+        seen = fine.mass if cusps else np.zeros_like(fine.mass)
+        coarsen(fine.edges, seen, level.prolongation, level.edges, level.mass)
+        _run(_CLIP_MASS if cusps else _RESTRICT_MASS, NO_CODE, level, fine, NO_PLANES[0], 0.0)
+        laplacian *= _KINK_FACTOR
+        _set_up_smoother(NO_CODE, level, laplacian)
+        levels.append(level)
+    return ThinPlateHierarchy(code, tuple(levels), _invert(levels[-1]))
 
 
-def _level(size: tuple[int, int]) -> PlateLevel:
-    arrays = np.zeros((7, size[0] + 2, size[1] + 2), np.float32)
-    return PlateLevel(planes(6, size), arrays[0], arrays[1], arrays[2], arrays[3], arrays[4:])
-
-
-def _weigh(code: NDArray[np.uint8], level: PlateLevel, laplacian: float) -> None:
-    """Fill in K and the steps of the smoother."""
-    for phase in (_SUMS, _STEPS):
-        _run(phase, code, level, level, _NO_PLANES, laplacian)
+def _set_up_smoother(code: NDArray[np.uint8], level: ThinPlateLevel, laplacian: float) -> None:
+    """Compute K, the diagonal of A and the step size of the smoother on a level, and the masses of fixed pixels."""
+    row_sums = np.zeros_like(level.mass)
+    for phase in (_ROW_SUMS, _STEPS):
+        _run(phase, code, level, level, row_sums, laplacian)
 
 
 def _run(
-    phase: int, code: NDArray[np.uint8], level: PlateLevel, fine: PlateLevel, transfer: Planes, laplacian: float
+    phase: int,
+    code: NDArray[np.uint8],
+    level: ThinPlateLevel,
+    fine: ThinPlateLevel,
+    row_sums: NDArray[np.float32],
+    laplacian: float,
 ) -> None:
-    run = _weigh_parallel if level.mass.size >= SERIAL else _weigh_serial
+    run = _set_up_parallel if level.mass.size >= SERIAL_BELOW else _set_up_serial
     run(
-        phase, code, level.edges, level.mass, level.bend, level.step, level.area,
-        fine.mass, fine.area, transfer, np.float32(laplacian),
+        phase, code, level.edges, level.mass, level.bending, level.step, level.area, row_sums,
+        fine.mass, fine.area, level.prolongation, np.float32(laplacian),
     )  # fmt: skip
 
 
 @compiled(fastmath=STENCIL)
-def _sum_row(edges, bend, area, laplacian, i):
-    """K, and in the plane MASS the sum s of |A| over each row of the matrix, times K.
+def _row_sums_row(edges, bending, area, row_sums, laplacian, i):
+    """Compute K and the row sums of K |A| on row i.
 
-    Edges that the Galerkin product has made negative are cut off: they are few and small, and without them all
-    interpolation weights are positive and s is twice the diagonal.
+    Edges that the Galerkin product has made negative are set to zero: they are few and small, and without them all
+    interpolation weights are positive and the row sum of |A| is twice the diagonal.
     """
     zero, two = np.float32(0), np.float32(2)
-    nine = edges.shape[0] > 3
-    k = i if nine else 0
+    nine_point = edges.shape[0] > 2
+    k = i if nine_point else 0
     for j in range(1, area.shape[1] - 1):
-        # Of the eight edges the first four are this pixel's own; the others are cut where they belong.
+        # Four of the eight edges belong to this pixel. The others are set to zero where they belong.
         east, south = max(edges[EAST, i, j], zero), max(edges[SOUTH, i, j], zero)
         total = (east + max(edges[EAST, i, j - 1], zero)) + (south + max(edges[SOUTH, i - 1, j], zero))
         edges[EAST, i, j] = east
         edges[SOUTH, i, j] = south
-        if nine:
+        if nine_point:
             falling, rising = max(edges[SOUTH_EAST, i, j], zero), max(edges[SOUTH_WEST, i, j], zero)
             total += falling + max(edges[SOUTH_EAST, i - 1, j - 1], zero)
             total += rising + max(edges[SOUTH_WEST, i - 1, j + 1], zero)
             edges[SOUTH_EAST, i, j] = falling
             edges[SOUTH_WEST, i, j] = rising
-            edges[ROOT, i, j] = total
-            bend[i, j] = laplacian / area[i, j] if area[i, j] > VANISHED else zero
-        edges[MASS, i, j] = two * total * bend[k, j]
+            edges[DIAGONAL, i, j] = total
+            bending[i, j] = laplacian / area[i, j] if area[i, j] > SMALLEST_DIAGONAL else zero
+        row_sums[i, j] = two * total * bending[k, j]
 
 
 @compiled(fastmath=STENCIL)
-def _step_row(code, edges, mass, bend, step, i):
-    """The step 1 / d of the smoother, from the sums over the rows of |A| + |A| K |A| + HOLD N.
+def _step_row(code, edges, mass, bending, step, sums, i):
+    """Compute the step 1 / d of the smoother on row i.
 
-    With D that sum, d solves K d^2 + d = D. A fixed pixel of the image gets its mass here.
+    With D the row sum of |A| + |A| K |A| plus the damped mass, d solves K d^2 + d = D. A fixed pixel of the image gets
+    its mass here.
     """
     zero, one, two, four = np.float32(0), np.float32(1), np.float32(2), np.float32(4)
-    nine = edges.shape[0] > 3
-    k = i if nine else 0
-    sums = edges[MASS]
+    nine_point = edges.shape[0] > 2
+    k = i if nine_point else 0
     for j in range(1, mass.shape[1] - 1):
         east, west, south, north = edges[EAST, i, j], edges[EAST, i, j - 1], edges[SOUTH, i, j], edges[SOUTH, i - 1, j]
-        pull = (east * sums[i, j + 1] + west * sums[i, j - 1]) + (south * sums[i + 1, j] + north * sums[i - 1, j])
+        bound = (east * sums[i, j + 1] + west * sums[i, j - 1]) + (south * sums[i + 1, j] + north * sums[i - 1, j])
         total = (east + west) + (south + north)
-        if nine:
+        if nine_point:
             east, west = edges[SOUTH_EAST, i, j], edges[SOUTH_EAST, i - 1, j - 1]
             south, north = edges[SOUTH_WEST, i, j], edges[SOUTH_WEST, i - 1, j + 1]
-            pull += east * sums[i + 1, j + 1] + west * sums[i - 1, j - 1]
-            pull += south * sums[i + 1, j - 1] + north * sums[i - 1, j + 1]
+            bound += east * sums[i + 1, j + 1] + west * sums[i - 1, j - 1]
+            bound += south * sums[i + 1, j - 1] + north * sums[i - 1, j + 1]
             total += (east + west) + (south + north)
-        pull += total * sums[i, j] + two * total
-        if not nine and 0 < code[i, j] < FREE:
-            mass[i, j] = FIXED * pull
-        pull += HOLD * mass[i, j]
-        root = np.sqrt(one + four * bend[k, j] * pull)
-        step[i, j] = (one + root) / (two * pull) if pull > VANISHED else zero
+        bound += total * sums[i, j] + two * total
+        if not nine_point and 0 < code[i, j] < FREE:
+            mass[i, j] = _FIXED_MASS * bound
+        bound += _MASS_DAMPING * mass[i, j]
+        root = np.sqrt(one + four * bending[k, j] * bound)
+        step[i, j] = (one + root) / (two * bound) if bound > SMALLEST_DIAGONAL else zero
 
 
 @compiled()
-def _weigh_block(phase, block, code, edges, mass, bend, step, area, fine_mass, fine_area, transfer, laplacian):
-    first = 1 + block * ROWS
-    last = min(first + ROWS, mass.shape[0] - 1)
-    for i in range(first, last):
-        if phase == _SUMS:
-            _sum_row(edges, bend, area, laplacian, i)
+def _set_up_block(
+    phase, block, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
+):
+    first = 1 + block * ROWS_PER_BLOCK
+    for i in range(first, min(first + ROWS_PER_BLOCK, mass.shape[0] - 1)):
+        if phase == _ROW_SUMS:
+            _row_sums_row(edges, bending, area, row_sums, laplacian, i)
         elif phase == _STEPS:
-            _step_row(code, edges, mass, bend, step, i)
+            _step_row(code, edges, mass, bending, step, row_sums, i)
         else:
             k = 2 * i - 1
-            restrict_row(fine_area[k - 1], fine_area[k], fine_area[k + 1], transfer, i, area[i])
-            if phase == _SHARE:
-                restrict_row(fine_mass[k - 1], fine_mass[k], fine_mass[k + 1], transfer, i, mass[i])
+            restrict_row(fine_area[k - 1], fine_area[k], fine_area[k + 1], weights, i, area[i])
+            if phase == _RESTRICT_MASS:
+                restrict_row(fine_mass[k - 1], fine_mass[k], fine_mass[k + 1], weights, i, mass[i])
             else:
                 for j in range(1, mass.shape[1] - 1):
-                    mass[i, j] = max(edges[MASS, i, j], np.float32(0))
+                    mass[i, j] = max(mass[i, j], np.float32(0))
 
 
 @compiled(parallel=True)
-def _weigh_parallel(phase, code, edges, mass, bend, step, area, fine_mass, fine_area, transfer, laplacian):
-    for block in prange(blocks(mass.shape[0] - 2)):
-        _weigh_block(
-            phase, np.int64(block), code, edges, mass, bend, step, area, fine_mass, fine_area, transfer, laplacian
-        )
+def _set_up_parallel(
+    phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
+):  # fmt: skip
+    for block in prange(block_count(mass.shape[0] - 2)):
+        _set_up_block(
+            phase, np.int64(block), code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights,
+            laplacian,
+        )  # fmt: skip
 
 
 @compiled()
-def _weigh_serial(phase, code, edges, mass, bend, step, area, fine_mass, fine_area, transfer, laplacian):
-    for block in range(blocks(mass.shape[0] - 2)):
-        _weigh_block(phase, block, code, edges, mass, bend, step, area, fine_mass, fine_area, transfer, laplacian)
+def _set_up_serial(
+    phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
+):  # fmt: skip
+    for block in range(block_count(mass.shape[0] - 2)):
+        _set_up_block(
+            phase, block, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
+        )
 
 
-def _inverse(level: PlateLevel) -> NDArray[np.float32]:
-    """Dense inverse of a level on its padded grid; rows without an equation are the identity."""
+def _invert(level: ThinPlateLevel) -> NDArray[np.float32]:
+    """Return the dense inverse of a level's operator; a pixel without an equation has the row of the identity."""
     height, width = level.mass.shape
-    index = np.arange(height * width).reshape(height, width)
-    here = index[1:-1, 1:-1]
-    laplacian = np.zeros((height * width, height * width))
-    for plane, offset in ((EAST, 1), (SOUTH, width), (SOUTH_EAST, width + 1), (SOUTH_WEST, width - 1)):
-        weight = level.edges[plane, 1:-1, 1:-2]
-        laplacian[here, here + offset] -= weight
-        laplacian[here + offset, here] -= weight
-    # The diagonal from the edges, in double precision: a constant then costs its masses and nothing else.
-    np.fill_diagonal(laplacian, -laplacian.sum(axis=1))
+    weights = adjacency(level.edges, (height, width))
+    # The diagonal is summed from the edges in float64, so that a constant field costs the energy of its masses only.
+    laplacian = np.diag(weights.sum(axis=1)) - weights
     matrix = laplacian + np.diag(level.mass.ravel().astype(float))
-    matrix += laplacian @ (level.bend.ravel()[:, None].astype(float) * laplacian)
-    matrix += np.diag((matrix.diagonal() <= VANISHED).astype(float))
+    matrix += laplacian @ (level.bending.ravel()[:, None].astype(float) * laplacian)
+    matrix += np.diag((matrix.diagonal() <= SMALLEST_DIAGONAL).astype(float))
     return np.linalg.inv(matrix).astype(np.float32)

@@ -1,0 +1,364 @@
+"""Dense depth for the images of a ROS bag, from its points or its depth images, written to a new bag."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError, InputError, param
+from leadline.base.strict_json import dump_json
+from leadline.batch.frame import ensure_compiled
+from leadline.batch.outcome import Outcome, State, outcome_of
+from leadline.batch.sidecar import package_version
+from leadline.core.options import CompletionOptions
+from leadline.geometry.cameras import Camera
+from leadline.io.atomic import write_text
+from leadline.io.notes import Note, NoteKind
+from leadline.io.placement import scale_camera
+from leadline.io.ros import messages as ros_messages
+from leadline.io.ros.bags import IMAGES, INFOS, POINTS, Bag, DepthWriter, match_stamps
+from leadline.priors.predictor import Predictor
+
+if TYPE_CHECKING:
+    from leadline.geometry.lenses import ColmapCamera
+    from leadline.geometry.poses import Transform
+
+
+@dataclass(frozen=True, kw_only=True)
+class BagOptions:
+    """Topics of a bag, and how its measurements are projected.
+
+    Parameters
+    ----------
+    image, camera_info : str
+        Topics of the images and of their camera.
+    points, depth : str, optional
+        Topic of the measurements: a point cloud or depth images. One of the two is needed.
+    depth_camera_info : str, optional
+        Topic of the camera of `depth`. Default: the depth is registered to the images, pixel by pixel.
+    max_gap : float
+        Largest difference in seconds between the stamps of an image and its measurements.
+    tf : bool, optional
+        Whether points are transformed by /tf and /tf_static. Default: yes, unless `extrinsics` is given.
+    extrinsics : Path, optional
+        JSON file of the transform from the points to the camera.
+    rectified : bool
+        Whether the images are rectified, so that the matrix P of the camera info holds and no distortion.
+    min_range, max_range : float
+        Points outside these distances, in metres, are left out.
+    see_through : bool
+        Whether points that show through nearer surfaces are removed.
+    topic : str
+        Topic of the depth that is written.
+    millimetres : bool
+        Whether depth is written as 16UC1 in millimetres, not as 32FC1 in metres.
+    cloud : bool
+        Whether the depth is also written as a coloured point cloud.
+    limit : int, optional
+        Only this many images are completed.
+    """
+
+    image: str
+    camera_info: str
+    points: str | None = None
+    depth: str | None = None
+    depth_camera_info: str | None = None
+    max_gap: float = 0.05
+    tf: bool | None = None
+    extrinsics: Path | None = None
+    rectified: bool = False
+    min_range: float = 0.0
+    max_range: float = math.inf
+    see_through: bool = True
+    topic: str = "/leadline/depth/image"
+    millimetres: bool = False
+    cloud: bool = False
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.points is None) == (self.depth is None):
+            raise InputError(f"give the topic of the measurements: one of {param('points')} and {param('depth')}.")
+        registered = self.depth is not None and self.depth_camera_info is None
+        if self.depth_camera_info and self.depth is None:
+            raise InputError(f"{param('depth_camera_info')} is for {param('depth')}; leave it out.")
+        for name in ("extrinsics", "tf"):
+            if getattr(self, name) is not None and registered:
+                raise InputError(
+                    f"{param(name)} is for points, or for depth with a {param('depth_camera_info')}; leave it out."
+                )
+        if self.extrinsics and self.tf is not None:
+            raise InputError(f"{param('extrinsics')} and {param('tf')} exclude each other; leave out one of them.")
+        if not 0 <= self.max_gap < math.inf:
+            raise InputError(f"{param('max_gap')} must be a number of seconds, at least 0, got {self.max_gap}.")
+        if not self.topic.startswith("/") or self.topic.endswith(("/camera_info", "/points", "/")):
+            raise InputError(
+                f"{param('topic')} {self.topic}: must begin with / and end in a name of its own, e.g. /depth/image."
+            )
+
+    @property
+    def measurements(self) -> str:
+        """The topic of the measurements."""
+        return self.points or self.depth or ""
+
+
+@dataclass(frozen=True)
+class BagCounts:
+    """How many images a bag has, how many have measurements, and how many were completed."""
+
+    images: int
+    matched: int
+    done: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rig:
+    """The cameras of a bag, and the transforms from the frame of the measurements to the frame of the images."""
+
+    info: Any  # CameraInfo of the images
+    camera: Camera | ColmapCamera
+    depth_camera: Camera | ColmapCamera | None
+    extrinsics: Transform | None
+    transforms: Any  # transform tree of the bag
+    options: BagOptions
+
+    @classmethod
+    def read(cls, source: Bag, options: BagOptions) -> Rig:
+        """Read cameras and transforms; frames that nothing connects are refused here, once for the whole bag."""
+        from leadline.io.cameras import read_extrinsics
+
+        info, second = source.first(options.camera_info), options.depth_camera_info
+        extrinsics = None if options.extrinsics is None else read_extrinsics(options.extrinsics)
+        depth_camera = None if second is None else ros_messages.decode_camera(source.first(second))
+        camera = ros_messages.decode_camera(info, rectified=options.rectified)
+        rig = cls(info, camera, depth_camera, extrinsics, source.transforms(), options)
+        if extrinsics is None and options.tf is not False and (options.points or second):
+            measured = ros_messages.frame_id(source.first(options.measurements).header)
+            image = rig.image_frame(source.first(options.image))
+            if measured != image:
+                rig._check_connected(source.path, measured, image)
+        return rig
+
+    def image_frame(self, image: Any) -> str:
+        """Name of the frame of an image."""
+        return ros_messages.frame_id(image.header) or ros_messages.frame_id(self.info.header)
+
+    def _check_connected(self, path: Path, measured: str, image: str) -> None:
+        if not self.transforms.frames:
+            raise InputError(
+                f"{path}: has no /tf and no /tf_static, and the points are in the frame {measured!r} and the images "
+                f"in {image!r}; give {param('extrinsics')}, or {param('tf', False)} if these are the same frame."
+            )
+        try:
+            self.transforms.chains(measured, image)
+        except InputError as error:
+            raise InputError(f"{path}: {error.args[0]}") from error
+
+    def measure(self, camera: Camera | ColmapCamera, message: Any, frame: str, time: int) -> FloatArray:
+        """Depth of the measurements of a message on the pixels of the image of that frame and time."""
+        from leadline.geometry.cloud import cloud_from_depth
+        from leadline.geometry.projection import project
+
+        options = self.options
+        if options.depth is not None:
+            depth = ros_messages.decode_depth(message)
+            if self.depth_camera is None:
+                if depth.shape != (camera.height, camera.width):
+                    raise InputError(
+                        f"the depth is {depth.shape[1]}x{depth.shape[0]} and the image {camera.width}x{camera.height}; "
+                        f"use the registered topic, or give {param('depth_camera_info')}."
+                    )
+                return depth
+            points = cloud_from_depth(depth, self.depth_camera).points
+        else:
+            points = ros_messages.decode_cloud(message).points
+        transform = self._transform(ros_messages.frame_id(message.header), frame, time)
+        found = project(
+            points,
+            transform,
+            camera,
+            min_range=options.min_range,
+            max_range=options.max_range,
+            see_through_radius=None if options.see_through else 0,
+        )
+        if not found.covered:
+            raise InputError(
+                f"none of the {len(points)} points falls into the image; check /tf or {param('extrinsics')}."
+            )
+        return found.depth
+
+    def _transform(self, source: str, target: str, time: int) -> Transform:
+        if self.extrinsics is not None:
+            return self.extrinsics
+        if source == target or self.options.tf is False:
+            return np.eye(4)
+        transform: Transform = self.transforms.between(source, target, time)
+        return transform
+
+
+@dataclass(frozen=True, eq=False)
+class BagJob:
+    """What is done with each image of a bag."""
+
+    rig: Rig
+    predictor: Predictor
+    completion: CompletionOptions
+    writer: DepthWriter
+
+    def complete(self, time: int, image: Any, measurement: Any) -> Outcome:
+        """Complete one image and add it to the new bag; errors become a failed outcome."""
+        stamp = ros_messages.stamp_ns(image.header)
+        name = f"{stamp // 10**9}.{stamp % 10**9:09d}"
+        return outcome_of(name, lambda: self._complete(name, time, image, measurement))
+
+    def _complete(self, name: str, time: int, image: Any, measurement: Any) -> Outcome:
+        from leadline.core.pipeline import complete
+
+        pixels = ros_messages.decode_image(image)
+        camera, _ = scale_camera(self.rig.camera, (pixels.shape[1], pixels.shape[0]))
+        frame, stamp = self.rig.image_frame(image), ros_messages.stamp_ns(image.header)
+        sparse = self.rig.measure(camera, measurement, frame, stamp)
+        found = self.predictor.predict(pixels, name)
+        result = complete(found.prior, sparse, options=self.completion)
+        if result.fit.count == 0:
+            raise InputError(f"{result.fit.status.describe(param)}.")
+        beyond = self.writer.write(time, image.header, result.depth, self.rig.info)
+        if self.rig.options.cloud:
+            self.writer.write_cloud(time, image.header, camera.points(result.depth), pixels)
+        notes = list(found.notes)
+        if beyond:
+            text = f"{beyond} pixels are beyond 65.5 m, which 16UC1 cannot store, and are written as 0."
+            notes.append(Note(NoteKind.BEYOND_FORMAT, text))
+        return Outcome(name, State.DONE, result.summary(param), tuple(notes))
+
+
+def check_bag_output(bag: Path, output: Path, *, overwrite: bool) -> None:
+    """Refuse an output that is the input, exists already, or is in no folder."""
+    place = f"{param('output')} {output}"
+    if bag.exists() and output.resolve() == bag.resolve():
+        raise InputError(f"{place}: is the input; choose another.")
+    if output.exists():
+        if not overwrite:
+            raise InputError(f"{place}: exists already; add {param('overwrite', True)}, or choose another.")
+        if output.is_dir() and not (output / "metadata.yaml").is_file():
+            raise InputError(f"{place}: is a folder and not a bag, and will not be replaced; choose another.")
+    if not output.resolve().parent.is_dir():
+        raise FileError(f"{place}: the folder {output.parent} does not exist. Make it first.")
+
+
+def complete_bag(
+    bag: Path,
+    output: Path,
+    options: BagOptions,
+    predictor: Predictor,
+    completion: CompletionOptions,
+    *,
+    on_start: Callable[[int, tuple[Note, ...]], None],
+    on_outcome: Callable[[Outcome], None],
+    announce_compiling: Callable[[], None] | None = None,
+) -> BagCounts:
+    """Complete the images of a bag and write the depth, its camera info and, on request, clouds to a new bag.
+
+    After Ctrl-C the new bag holds the images that were finished, and KeyboardInterrupt is raised.
+
+    Parameters
+    ----------
+    bag, output : Path
+        rosbag1 files (.bag), .mcap files, or rosbag2 folders.
+    options : BagOptions
+    predictor : Predictor
+    completion : CompletionOptions
+    on_start : callable
+        Called once with the number of images that will be completed, and notes.
+    on_outcome : callable
+        Called with the `Outcome` of each image.
+    announce_compiling : callable, optional
+        Called before the kernels are compiled.
+
+    Raises
+    ------
+    LeadlineError
+        A topic is missing, or no image has measurements.
+    """
+    with Bag(bag) as source:
+        _check_topics(source, options)
+        rig = Rig.read(source, options)
+        stamps, others = source.stamps(options.image), source.stamps(options.measurements)
+        partner = match_stamps(stamps, others, round(options.max_gap * 1e9))
+        matched, notes = _count_matched(stamps, others, partner, options)
+        total = min(matched, options.limit or matched)
+        predictor.open()  # an error of the network is reported once, not for each image
+        ensure_compiled(completion, announce_compiling)
+        on_start(total, notes)
+        with DepthWriter(output, options.topic, millimetres=options.millimetres) as writer:
+            job = BagJob(rig, predictor, completion, writer)
+            interrupted: KeyboardInterrupt | None = None
+            try:
+                for number, (time, image, measurement) in enumerate(
+                    source.pairs(options.image, options.measurements, partner), start=1
+                ):
+                    on_outcome(job.complete(time, image, measurement))
+                    if number == total:
+                        break
+            except KeyboardInterrupt as error:
+                interrupted = error
+    counts = BagCounts(len(stamps), matched, writer.count)
+    if writer.count:
+        record = {
+            "leadline": package_version(),
+            "input": str(bag),
+            **asdict(counts),
+            "prior": predictor.spec,
+            "options": {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()},
+            "completion": asdict(completion),
+        }
+        write_text(output.with_name(f"{output.name}.json"), dump_json(record))
+    if interrupted is not None:
+        raise interrupted
+    return counts
+
+
+def _check_topics(source: Bag, options: BagOptions) -> None:
+    source.require(options.image, "image", IMAGES)
+    source.require(options.camera_info, "camera_info", INFOS)
+    if options.points:
+        source.require(options.points, "points", POINTS)
+    if options.depth:
+        source.require(options.depth, "depth", IMAGES)
+    if options.depth_camera_info:
+        source.require(options.depth_camera_info, "depth_camera_info", INFOS)
+
+
+def _count_matched(
+    stamps: NDArray[np.int64], others: NDArray[np.int64], partner: NDArray[np.int64], options: BagOptions
+) -> tuple[int, tuple[Note, ...]]:
+    """How many images have measurements, and a note about the others.
+
+    Raises
+    ------
+    InputError
+        No image has measurements.
+    """
+    topic, matched = options.measurements, int((partner >= 0).sum())
+    if not len(stamps) or not len(others):
+        raise InputError(f"the topic {topic if len(stamps) else options.image} has no messages.")
+    if not matched:
+        gap = float(np.abs(stamps - others[match_stamps(stamps, others, np.iinfo(np.int64).max)]).min()) * 1e-9
+        raise InputError(
+            f"none of {len(stamps)} images has a message of {topic} within {param('max_gap', f'{options.max_gap:g}')} "
+            f"s; the nearest is {gap:.3f} s away. Do the two clocks agree?"
+        )
+    left = len(stamps) - matched
+    if not left:
+        return matched, ()
+    text = (
+        f"{left} of {len(stamps)} images have no {topic} within {options.max_gap:g} s and are left out; "
+        f"{param('max_gap')} changes the limit."
+    )
+    return matched, (Note(NoteKind.UNMATCHED, text),)

@@ -1,0 +1,92 @@
+"""Sidecars of results: what they record, and whether a frame must be completed again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from leadline.base.errors import FileError, param
+from leadline.base.strict_json import json_ready
+
+# Options in these groups go by their own names, those in the others by dotted names, as parameters do everywhere.
+_PLAIN_GROUPS = ("inputs", "outputs", "completion")
+_DOTTED_GROUPS = ("fit", "reconstruction", "projection")
+
+
+def package_version() -> str:
+    """Version of the installed package, or of the sources when they run without being installed."""
+    from leadline import __version__
+
+    try:
+        return metadata.version("leadline")
+    except metadata.PackageNotFoundError:
+        return __version__
+
+
+def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested options as JSON returns them, so that two records can be compared."""
+    record: dict[str, Any] = json.loads(json.dumps(json_ready(settings), allow_nan=False))
+    return record
+
+
+def reasons_to_redo(paths: Mapping[str, Path], hashes: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+    """Why a frame that has a sidecar must be completed again; empty if it need not.
+
+    Options and the contents of the inputs are compared, not their paths, so that folders may be moved. The version of
+    leadline is not compared either.
+    """
+    try:
+        record = json.loads(paths["sidecar"].read_text(encoding="utf-8"))
+        inputs = {name: entry["sha256"] for name, entry in record["inputs"].items()}
+        options = _flatten(record["settings"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{paths['sidecar'].name} is not a sidecar that leadline wrote"
+    reasons = []
+    changed_options = _differing(options, _flatten(settings))
+    if changed_options:
+        reasons.append(f"the options changed ({', '.join(map(param, changed_options))})")
+    changed_inputs = _differing(inputs, hashes)
+    if changed_inputs:
+        reasons.append(f"the inputs changed ({', '.join(changed_inputs)})")
+    missing = [name for name, path in paths.items() if not path.exists()]
+    if missing and not reasons:
+        reasons = [f"outputs are missing ({', '.join(missing)})"]
+    return " and ".join(reasons)
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of the content of a file, or of the text files of a folder (KITTI's calibration).
+
+    Raises
+    ------
+    FileError
+        It cannot be read.
+    """
+    try:
+        if path.is_dir():
+            contents = b"".join(entry.read_bytes() for entry in sorted(path.glob("*.txt")))
+            return hashlib.sha256(contents).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested options by the names of their parameters, e.g. ``fit.max_iterations``."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in _PLAIN_GROUPS:
+            flat |= _flatten(value)
+        elif name in _DOTTED_GROUPS:
+            flat |= _flatten(value, f"{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))

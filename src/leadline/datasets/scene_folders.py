@@ -1,0 +1,174 @@
+"""Scene folders: leadline's own layout, one folder per image with a ``scene.json`` that describes its files.
+
+    <scene>/scene.json      image, reference, sparse, priors, intrinsics: file names, units, missing values
+            ...             the files that it names
+
+The documentation of data sets lists every key. Depth is z in metres after multiplication by ``metres_per_unit``. A
+pixel is valid if its raw value is finite, above 0 and not listed in ``invalid``, and if it is inside ``mask`` and not
+above ``max_m``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.base.errors import FileError, InputError
+from leadline.core.prior import Prior
+from leadline.datasets.loading import clean_reference, require_images, require_positive_or_none, require_shape
+from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import Camera
+from leadline.io.depth.files import read_image, read_values
+from leadline.io.depth.units import scale_depth
+from leadline.io.reading import read_json, reading
+
+_FILE = "scene.json"
+
+
+@dataclass(frozen=True, eq=False)
+class SparseInput:
+    """Measurements that a scene folder contains.
+
+    Parameters
+    ----------
+    name, sensor : str
+        The scene's name for them, and the sensor.
+    values : (h, w) float32 array, metres
+        NaN where not measured. They have the size of the image or, covering the same view, a size of their own.
+    from_reference : bool
+        True for a subset of the reference: it has no sensor noise, and these pixels must not be scored.
+    """
+
+    name: str
+    sensor: str
+    values: NDArray[np.float32]
+    from_reference: bool
+
+
+@dataclass(frozen=True)
+class SceneFolders:
+    """All scene folders inside a folder.
+
+    Parameters
+    ----------
+    root : Path
+        It is searched recursively for ``scene.json``; the name of a scene is its path relative to `root`.
+    reference_only : bool
+        List only scenes that have a reference. `load` accepts the others, too.
+    max_depth : float, optional
+        Metres beyond which references are not used, in addition to the scene's own ``max_m``.
+    """
+
+    root: Path
+    reference_only: bool = True
+    max_depth: float | None = None
+
+    def __post_init__(self) -> None:
+        require_positive_or_none(max_depth=self.max_depth)
+
+    @property
+    def name(self) -> str:
+        return "scenes"
+
+    def names(self) -> list[str]:
+        names = [path.parent.relative_to(self.root).as_posix() for path in self.root.rglob(_FILE)]
+        listed = [name for name in names if not self.reference_only or self._has_reference(name)]
+        return require_images(
+            listed, self.root, f"folders with a {_FILE}{' that has a reference' * self.reference_only}"
+        )
+
+    def files(self, name: str) -> list[Path]:
+        folder, paths = self.root / name, [self.root / name / _FILE]
+        try:
+            scene = self.describe(name)
+        except FileError:
+            return paths
+        parts = scene.get("reference") or {}
+        named = [scene.get("image"), parts.get("file"), parts.get("mask")]
+        return paths + [folder / part for part in named if isinstance(part, str)]
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """The content of the scene's ``scene.json``."""
+        return read_json(self.root / name / _FILE, "a scene")
+
+    def load(self, name: str) -> Scene:
+        scene, file = self.describe(name), self.root / name / _FILE
+        with reading(file, "a scene"):
+            image_file = self.root / name / scene["image"]
+            entry, numbers = scene.get("reference"), scene.get("intrinsics")
+        image = read_image(image_file)
+        depth = None
+        if entry is not None:
+            depth = clean_reference(self._depth(name, entry, image.shape), self.max_depth)
+        camera = None
+        if numbers is not None:
+            with reading(file, "a scene"):
+                camera = Camera(*(numbers[key] for key in ("width", "height", "fx", "fy", "cx", "cy")))
+            if (camera.width, camera.height) != (image.shape[1], image.shape[0]):
+                raise FileError(
+                    f"{file}: its intrinsics are for {camera.width}x{camera.height}, but {image_file.name} is "
+                    f"{image.shape[1]}x{image.shape[0]}."
+                )
+        return Scene(name, image, depth, camera)
+
+    def scene_sparse(self, name: str) -> list[SparseInput]:
+        """The measurements that a scene contains, in the order of its ``sparse``."""
+        inputs = []
+        for entry in self._entries(name, "sparse"):
+            values = self._depth(name, entry, None)
+            from_reference = bool(entry.get("from_reference", False))
+            inputs.append(SparseInput(str(entry.get("name")), str(entry.get("sensor")), values, from_reference))
+        return inputs
+
+    def scene_priors(self, name: str) -> list[Prior]:
+        """The monocular predictions that a scene contains, in the order of its ``priors``."""
+        file, priors = self.root / name / _FILE, []
+        for entry in self._entries(name, "priors"):
+            with reading(file, "a scene"):
+                values = read_values(self.root / name / entry["file"], key=entry.get("key"))
+                try:
+                    priors.append(Prior(values, kind=entry["kind"]))
+                except InputError as error:
+                    raise FileError(f"{file}: a prior is wrong: {error}") from error
+        return priors
+
+    def _entries(self, name: str, key: str) -> list[dict[str, Any]]:
+        entries = self.describe(name).get(key) or []
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise FileError(f"{self.root / name / _FILE}: `{key}` must be a list of objects.")
+        return entries
+
+    def _depth(self, name: str, entry: dict[str, Any], shape: tuple[int, ...] | None) -> NDArray[np.float32]:
+        """The depth in metres that an entry of the scene describes; it must have that `shape`, if one is given."""
+        scene = self.root / name / _FILE
+        with reading(scene, "a scene"):
+            file = self.root / name / entry["file"]
+            unit, ceiling = float(entry["metres_per_unit"]), entry.get("max_m")
+            invalid = [float(value) for value in entry.get("invalid") or []]
+            mask = self.root / name / entry["mask"] if entry.get("mask") else None
+        raw = read_values(file, key=entry.get("key"))
+        if shape is not None:
+            require_shape(raw, shape, file, scene.with_name(str(self.describe(name)["image"])))
+        # Compared in the dtype of the file, so that a listed 0.0437… matches the float32 that was read.
+        missing = np.isin(raw, np.array(invalid, dtype=raw.dtype))
+        depth = scale_depth(raw, unit)
+        with np.errstate(invalid="ignore"):
+            if ceiling is not None:
+                missing |= depth > ceiling
+        if mask is not None:
+            inside = read_values(mask)
+            require_shape(inside, depth.shape, mask, file)
+            missing |= ~(inside > 0)
+        depth[missing] = np.nan
+        return depth
+
+    def _has_reference(self, name: str) -> bool:
+        """Whether a scene has a reference; True if it cannot be read, so that loading it reports the error."""
+        try:
+            return self.describe(name).get("reference") is not None
+        except FileError:
+            return True

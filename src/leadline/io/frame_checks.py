@@ -1,0 +1,139 @@
+"""Checks of the maps of a frame, and the steps that bring a prior and a mask to the size of the image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.errors import InputError, param
+from leadline.core.prior import Prior
+from leadline.io.notes import Note, NoteKind, rename_parameter
+
+# If more than half of the sparse map is measured and more than half of the prior is missing, they are swapped.
+HALF = 0.5
+# Medians outside this range (metres) are the result of a wrong unit: mm read as m, or m read as mm.
+PLAUSIBLE_MEDIAN = (1e-3, 1e3)
+# Two sizes of the same view may still differ by a rounded pixel or two.
+ASPECT_TOLERANCE = 0.02
+
+
+def resize_prior(prior: Prior, shape: tuple[int, int]) -> Prior:
+    """The prior interpolated to `shape` (H, W), in its own numbers: disparities as disparities."""
+    from leadline.geometry.grids import resize_bilinear
+
+    if prior.shape == shape:
+        return prior
+    height, width = shape
+    values = resize_bilinear(prior.values, shape, usable_pixels(prior))
+    camera = None if prior.camera is None else prior.camera.scaled(width, height)
+    return replace(prior, values=values, valid=None, camera=camera)
+
+
+def read_mask(path: Path, shape: tuple[int, ...]) -> BoolArray:
+    from leadline.io.depth.files import read_image
+
+    valid: BoolArray = read_image(path).max(axis=2) > 0
+    if valid.shape != shape:
+        raise InputError(
+            f"{param('valid')} {path}: is {size_text(valid.shape)} and the image {size_text(shape)}; make them equal."
+        )
+    if not valid.any():
+        raise InputError(
+            f"{param('valid')} {path}: is 0 everywhere, so no pixel is valid; a mask is > 0 where there is something "
+            "to use."
+        )
+    return valid
+
+
+def read_reference(path: Path, unit: str | None, shape: tuple[int, ...]) -> tuple[FloatArray, tuple[Note, ...]]:
+    """The ground truth of an image of `shape` (H, W), in metres, and a note if its unit was guessed.
+
+    Raises
+    ------
+    FileError, InputError
+        The file cannot be read, or has another size than the image.
+    """
+    from leadline.io.depth.files import read_depth
+
+    measured = read_depth(path, unit)
+    if measured.values.shape != tuple(shape):
+        raise InputError(
+            f"{param('reference')} {path}: is {size_text(measured.values.shape)} and the image {size_text(shape)}; "
+            "make them equal."
+        )
+    if measured.note is None:
+        return measured.values, ()
+    text = f"reference: {rename_parameter(measured.note.text, 'unit', 'reference_unit')}"
+    return measured.values, (Note(NoteKind.REFERENCE_UNIT_GUESSED, text),)
+
+
+def usable_pixels(prior: Prior) -> BoolArray:
+    """Pixels at which the prior has a value. Zero is a disparity and a log depth, but no depth."""
+    finite = np.isfinite(prior.values)
+    usable = finite & (prior.values > 0) if prior.kind == "depth" else finite
+    return usable if prior.valid is None else usable & prior.valid
+
+
+def check_content(files: Mapping[str, Path], sparse: FloatArray, prior: Prior) -> None:
+    """Refuse maps that are empty or that look swapped."""
+    usable = float(np.mean(usable_pixels(prior)))
+    measured = float(np.mean(sparse > 0))  # NaN compares as not measured
+    if "prior" in files and "sparse" in files and usable < HALF < measured:
+        raise InputError(
+            f"{files['prior']}: {1 - usable:.0%} of the prior is missing while {measured:.0%} of the sparse map "
+            f"{files['sparse']} is measured; are {param('sparse')} and {param('prior')} swapped?"
+        )
+    if usable == 0:
+        raise InputError(
+            f"{files.get('prior', files['image'])}: the prior has no usable pixel (all are NaN, infinite"
+            f"{' or not positive' if prior.kind == 'depth' else ''}); check the file and {param('prior_kind')} (now "
+            f"{prior.kind})."
+        )
+    if measured == 0:
+        raise InputError(
+            f"{files.get('sparse', files.get('points', files['image']))}: the sparse map has no measurement (all "
+            "pixels are 0, NaN or infinite); check that this is the file of the measurements."
+        )
+
+
+def check_sizes(sizes: Mapping[str, tuple[int, ...]], *, resized: bool, scattered: bool) -> None:
+    """Refuse differing sizes, naming all of them and the options that allow them."""
+    remedies = []
+    if sizes["prior"] != sizes["image"] and not resized:
+        remedies.append(f"{param('resize_prior', True)} to interpolate the prior")
+    if sizes["sparse"] != sizes["image"] and not scattered:
+        remedies.append(f"{param('scatter_sparse', True)} to move each measurement to its nearest pixel")
+    if remedies:
+        named = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items())
+        raise InputError(f"the sizes differ: {named}; if all show the same view, add {' and '.join(remedies)}.")
+
+
+def check_aspects(sizes: Mapping[str, tuple[int, ...]]) -> list[Note]:
+    height, width = sizes["image"]
+    return [
+        Note(
+            NoteKind.ASPECT_RATIO,
+            f"the {name} map is {size_text(size)} and the image {width}x{height}: with different aspect ratios they "
+            "may not show the same view.",
+        )
+        for name, size in sizes.items()
+        if abs(size[1] * height / (size[0] * width) - 1) > ASPECT_TOLERANCE
+    ]
+
+
+def check_median(sparse: FloatArray, unit: str) -> list[Note]:
+    median = float(np.nanmedian(sparse))
+    nearest, farthest = PLAUSIBLE_MEDIAN
+    if nearest <= median <= farthest:
+        return []
+    side = "within" if median < nearest else "beyond"
+    text = f"half of the measurements lie {side} {median:.3g} m if read in the unit {unit}; is {param('unit')} right?"
+    return [Note(NoteKind.UNIT_IMPLAUSIBLE, text)]
+
+
+def size_text(shape: tuple[int, ...]) -> str:
+    return f"{shape[1]}x{shape[0]}"

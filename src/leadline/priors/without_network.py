@@ -1,0 +1,129 @@
+"""Priors that need no network: files of earlier predictions, those of scene folders, and a constant."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.base.errors import FileError, InputError
+from leadline.core.prior import Prior, PriorKind
+from leadline.io.depth.files import DEPTH_SUFFIXES
+from leadline.io.priors import read_prior
+from leadline.priors import PriorSource
+
+
+def find_prediction(folder: Path, name: str) -> Path:
+    """The file in `folder` with the prediction for the image `name`.
+
+    For the name ``a/b`` that is ``a/b.*``, ``a_b.*`` or ``b.*``, in this order.
+
+    Raises
+    ------
+    FileError
+        There is no such file in a format that can be read.
+    """
+    stems = (name, name.replace("/", "_"), Path(name).name)
+    tried = [folder / f"{stem}{suffix}" for stem in stems for suffix in DEPTH_SUFFIXES]
+    found = next((path for path in tried if path.is_file()), None)
+    if found is None:
+        raise FileError(f"{folder}: no prediction for {name!r}; expected a file like {tried[0].name}.")
+    return found
+
+
+class FilePriors(PriorSource):
+    """Predictions saved earlier, one file per image, found by the image's name as `find_prediction` does.
+
+    Parameters
+    ----------
+    folder : str or path
+    kind, floor : optional
+        As for `read_prior`. Default: what the sidecar file says; depth where there is none.
+    name : str, optional
+        For records. Default: the folder's name.
+    """
+
+    gauge = "unknown"
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        kind: PriorKind | None = None,
+        floor: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise FileError(f"{self.folder}: there is no such folder of predictions.")
+        self.kind, self.floor = kind, floor
+        self.quantity: PriorKind = kind or "depth"
+        self.name = name or self.folder.name
+
+    def fingerprint(self) -> str:
+        """A hash of names, sizes and times: the content of a whole benchmark's predictions would take too long."""
+        digest = hashlib.sha256(f"{self.kind} {self.floor}".encode())
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file():
+                state = path.stat()
+                digest.update(f"{path.relative_to(self.folder)} {state.st_size} {state.st_mtime_ns}".encode())
+        return digest.hexdigest()
+
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        if name is None:
+            raise InputError("priors from files are found by the image's name, and this image has none.")
+        path = find_prediction(self.folder, name)
+        prior = read_prior(path, kind=self.kind, floor=self.floor)
+        if prior.shape != image.shape[:2]:
+            raise FileError(
+                f"{path}: the prediction is {prior.shape[1]}x{prior.shape[0]}, "
+                f"the image {image.shape[1]}x{image.shape[0]}. Save it at the image's size."
+            )
+        return prior
+
+
+class ScenePriors(PriorSource):
+    """The prediction of that index that a scene folder contains (``priors`` in its ``scene.json``)."""
+
+    name = "scene"
+    quantity: PriorKind = "depth"  # each scene states its own
+    gauge = "unknown"
+
+    def __init__(self, index: str | int = 0, *, floor: float = 0.01) -> None:
+        self.index = int(index)
+        self.floor = floor
+
+    def fingerprint(self) -> str:
+        return f"scene {self.index} {self.floor}"
+
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        stored: list[Prior] = dataset.scene_priors(name) if hasattr(dataset, "scene_priors") else []
+        if self.index >= len(stored):
+            raise FileError(f"{name}: the scene has {len(stored)} priors, so there is none of index {self.index}.")
+        prior = stored[self.index]
+        if prior.kind != "disparity" or prior.floor:
+            return prior
+        return Prior(prior.values, kind="disparity", valid=prior.valid, floor=self.floor)
+
+
+class NoPrior(PriorSource):
+    """A constant prior, so that the result interpolates the measurements smoothly in log depth.
+
+    It has no edges and shapes between the measurements. Any network should do better.
+    """
+
+    name = "none"
+    quantity: PriorKind = "depth"
+    gauge = "scale"
+
+    def __init__(self) -> None:
+        """It takes no argument; without this method, the constructor inherited from Protocol would accept any."""
+
+    def fingerprint(self) -> str:
+        return "none"
+
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        return Prior(np.ones(image.shape[:2], np.float32))

@@ -1,0 +1,62 @@
+"""Figures of single images: the choice of the image, and what is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+
+from leadline.base.errors import InputError
+from leadline.bench.tables import BEST, FIXED, OURS, RESPONSE
+from leadline.report.figures import single_images
+from leadline.report.figures.catalogue import draw, run_source
+from leadline.report.figures.plotting import SMALLEST
+from leadline.report.image_results import ImageCase
+
+FLOAT32 = 1e-6  # relative: both scores are sums in float64 of float32 errors, in different orders
+
+
+def test_rules_choose_the_image(run_folder):
+    source = run_source(run_folder)
+    first, second = list(dict.fromkeys(record.image for record in source.records))
+
+    def changed(image, method, **scores):
+        return tuple(replace(r, **scores) if (r.image, r.method) == (image, method) else r for r in source.records)
+
+    needed = (*FIXED, RESPONSE)
+    for image in (first, second):
+        better = replace(source, records=changed(image, RESPONSE, mae=1e-6))
+        chosen = single_images.choose(better, needed, single_images.mae_ratio)
+        assert (chosen.image, chosen.case) == (image, "distributed")
+    failed = replace(source, records=changed(first, RESPONSE, status="failed"))
+    assert single_images.choose(failed, needed, single_images.mae_ratio).image == second
+    asked = replace(source, image=second, case="outer")
+    assert single_images.choose(asked, needed, single_images.mae_ratio) == ImageCase("Rooms", second, "outer", "made")
+    with pytest.raises(InputError, match="needs an image with scores of all of"):
+        single_images.choose(source, ("Poisson",), single_images.mae_ratio)
+
+
+def test_complete_systems_are_shown_before_baselines_and_ours_last():
+    methods = ["Raw", "GDisp", "KNN", "Mine", OURS, "LWLR", RESPONSE]
+    assert single_images.compared(methods) == ["Mine", "KNN", "LWLR", OURS]
+    assert single_images.compared([BEST, *methods]) == ["Mine", "KNN", OURS, BEST]
+
+
+@pytest.mark.parametrize("name", ["regions", "motivation", "near-linear", "qualitative"])
+def test_figures_of_one_image_are_drawn_from_the_run(run_folder, name):
+    from matplotlib.text import Text
+
+    drawing = draw(name, run_source(run_folder, cases=["outer"]))
+    assert drawing.numbers["title"].endswith("outer")
+    texts = [text for text in drawing.figure.findobj(Text) if text.get_text().strip()]
+    assert min(text.get_fontsize() for text in texts) >= SMALLEST
+    if name == "qualitative":
+        there = run_source(run_folder).records_of(
+            ImageCase("Rooms", drawing.numbers["title"].split(": ")[1].split(",")[0], "outer", "made")
+        )
+        for method, mae in drawing.numbers["held_out_mae"].items():
+            assert mae == pytest.approx(there[method].mae, rel=FLOAT32)
+            assert any(f"{method}\n{mae:.3f} m" in text.get_text() for text in texts)
