@@ -26,12 +26,12 @@ from uncertainty import PRESETS, STRONG, load, names
 
 from leadline.base.arrays import BoolArray
 from leadline.bench.observations import simulate
-from leadline.bench.oracle_blend import blend_with_reference
+from leadline.bench.sources import blend_with_reference
 from leadline.core.options import CompletionOptions, FitOptions, LossName
 from leadline.core.pipeline import align, complete
 from leadline.core.prior import Prior
 from leadline.datasets.scene_folders import SceneFolders
-from leadline.io.depth.files import read_values
+from leadline.io.depth import read_values
 from leadline.priors.onnx import OnnxPrior
 
 SHARE = 0.3  # share of outliers among the measurements

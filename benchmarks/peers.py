@@ -58,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SolverTimes:
-    """Times of one solver on one system; `trouble` is the reason if there are none."""
+    """Times of one solver on one system; `trouble` is the reason if they are missing."""
 
     solver: str
     times: Times | None = None
@@ -226,7 +226,7 @@ def _pardiso() -> Solve:
 
     def run(matrix: Any, rhs: Vector, tolerance: float) -> Outcome:
         start = perf_counter()
-        # Type 2, positive definite, wants the upper triangle: 3 times as fast here as the unsymmetric default.
+        # Type 2, positive definite, needs the upper triangle: 3 times as fast here as the unsymmetric default.
         solver = pypardiso.PyPardisoSolver(mtype=2)
         upper = sparse.triu(matrix, format="csr")
         solver.factorize(upper)

@@ -25,7 +25,7 @@ from PIL import Image
 from leadline.apps.cli import group
 from leadline.bench.metrics import depth_scores
 from leadline.geometry.grids import scatter_nearest
-from leadline.io.depth.files import read_depth, write_depth
+from leadline.io.depth import read_depth, write_depth
 
 VARIANTS: dict[str, tuple[str, ...]] = {
     "paper": ("--preset", "paper"),

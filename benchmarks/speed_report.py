@@ -46,7 +46,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Promise:
-    """A bound of the project and the value that this run measured, None if it did not."""
+    """A bound that the project promises, and the value that this run measured; None if not measured."""
 
     text: str
     bound: float

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from leadline.base.errors import InputError
 from leadline.bench.observations import simulate
-from leadline.bench.oracle_blend import blend_with_reference
+from leadline.bench.sources import blend_with_reference
 from leadline.core.options import CompletionOptions
 from leadline.core.pipeline import complete
 from leadline.core.prior import Prior
 from leadline.core.uncertainty import distance_to
+from leadline.datasets import Scene
 from leadline.datasets.downsampling import downsample_depth, downsample_image
-from leadline.datasets.scene import Scene
 from leadline.datasets.scene_folders import SceneFolders
 from leadline.priors.onnx import OnnxPrior
 

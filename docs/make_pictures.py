@@ -23,12 +23,11 @@ from leadline.apps.cli import group
 from leadline.base.arrays import FloatArray
 from leadline.bench.metrics import normals, relative_error
 from leadline.bench.observations import observe
-from leadline.datasets import rendered
+from leadline.datasets import Scene, rendered
 from leadline.datasets.rendered import renderer
-from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import Camera
 from leadline.geometry.grids import scatter_nearest
-from leadline.io.depth.files import read_depth, write_depth
+from leadline.io.depth import read_depth, write_depth
 from leadline.report.colour import colour_range, colourise, draw_measurements, normals_picture
 from leadline.report.tiles import ColourBar, Tile, draw_panel
 

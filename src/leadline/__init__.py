@@ -16,21 +16,20 @@ if TYPE_CHECKING:
     from leadline.core.fit.response import Response
     from leadline.core.noise import Noise
     from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
-    from leadline.core.pipeline import align, complete
+    from leadline.core.pipeline import Alignment, Completion, align, complete
     from leadline.core.prior import Prior
-    from leadline.core.results import Alignment, Completion
     from leadline.core.solve.reconstruction import Reconstruction
     from leadline.core.stream import Stream, StreamResult
-    from leadline.datasets.scene import Scene
+    from leadline.datasets import Scene
     from leadline.geometry.cameras import Camera
 
 __version__ = "0.1.0"
 
 # Resolved on first use: importing numba takes longer than importing everything else together.
 _HOME = {
-    "Alignment": "core.results",
+    "Alignment": "core.pipeline",
     "Camera": "geometry.cameras",
-    "Completion": "core.results",
+    "Completion": "core.pipeline",
     "CompletionOptions": "core.options",
     "Fit": "core.fit.estimator",
     "FitOptions": "core.options",
@@ -41,7 +40,7 @@ _HOME = {
     "Reconstruction": "core.solve.reconstruction",
     "ReconstructionOptions": "core.options",
     "Response": "core.fit.response",
-    "Scene": "datasets.scene",
+    "Scene": "datasets",
     "Stream": "core.stream",
     "StreamResult": "core.stream",
     "align": "core.pipeline",

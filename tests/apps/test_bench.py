@@ -72,7 +72,7 @@ def test_reference_geometry_is_measured_once(folder: Path, tmp_path: Path, monke
     assert re.search(r"p50\s+│ 1.0000 │ 0.0000 │\s+1.0000 │", output)
     lines = (run / "reference_geometry.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 1 + 7
-    monkeypatch.setattr("leadline.bench.reference_geometry.measure_references", None)  # from now on it is read
+    monkeypatch.setattr("leadline.bench.results.measure_references", None)  # from now on it is read
     assert "Reference geometry" in good(f"bench report {run}")
     assert "Complete methods" not in good(f"bench report {run} --table geometry")
     (run / "reference_geometry.csv").write_text("percentile,subset\n7,Rooms\n", encoding="utf-8")

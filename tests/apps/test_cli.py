@@ -17,7 +17,7 @@ from leadline.apps import cli
 from leadline.core import pipeline
 from leadline.core.options import CompletionOptions
 from leadline.geometry.grids import scatter_nearest
-from leadline.io.depth.files import read_depth
+from leadline.io.depth import read_depth
 from support.cli_frames import ALL, ONE, SHAPE, environment, leadline, make_maps, prepare, replace_file, run
 
 HALF_MILLIMETRE = 0.5e-3 + 1e-6  # a PNG in mm rounds to the nearest count; the rest is float32
@@ -294,7 +294,7 @@ def test_bad_files_are_one_line(case: str, here: Path) -> None:
 
 
 BAD_LINES = {
-    "missing image": (ONE.replace("photo.jpg", "foto.jpg"), "did you mean 'photo.jpg'?"),
+    "missing image": (ONE.replace("photo.jpg", "foto.jpg"), "did you mean 'photo.jpg'"),
     "missing sparse": (ONE.replace("lidar.png", "nowhere/x.png"), "--sparse nowhere/x.png: there is no such file"),
     "missing prior": (ONE.replace("--prior prior.npy", ""), "--prior"),
     "files and folders": (ONE.replace("lidar.png", "depth"), "--sparse is a folder"),
@@ -304,7 +304,7 @@ BAD_LINES = {
     "camera without cloud": (f"{ONE} --camera cam.json", "add --ply"),
     "three intrinsics": (f"{ONE} --ply --intrinsics 1,2,3", "four numbers"),
     "negative focal length": (f"{ONE} --unit mm --ply --intrinsics=-1,2,3,4", "fx and fy must be positive"),
-    "camera file": (f"{ONE} --ply --camera prior.npy", "JSON object"),
+    "camera file": (f"{ONE} --ply --camera prior.npy", "cannot be read as a camera"),
     "floor of a depth": (f"{ONE} --prior-floor 0.1", "--prior-kind disparity only"),
     "jobs for one": (f"{ONE} --jobs 2", "--jobs is for folders"),
     "output is a file": (f"{ONE}".replace("-o out", "-o prior.npy"), "cannot write there"),

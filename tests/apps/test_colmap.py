@@ -13,9 +13,8 @@ from PIL import Image
 
 from leadline.apps.cli import LazyGroup
 from leadline.datasets.rendered import network_like_prior, render
-from leadline.geometry.cameras import Camera
+from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.grids import rotate90
-from leadline.geometry.lenses import ColmapCamera
 from leadline.geometry.poses import rotation_from_quaternion
 from leadline.io.colmap import read_model, read_tracks
 from leadline.io.exports import write_3dgs, write_nerfstudio

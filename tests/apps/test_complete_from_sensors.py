@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from leadline.geometry.grids import scatter_nearest
-from leadline.io.depth.files import read_depth
+from leadline.io.depth import read_depth
 from support.cli_frames import SHAPE, leadline, make_maps, prepare
 from support.paths import ROOT
 

@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from leadline.apps import cli
-from leadline.apps.terminal.help import LazyGroup, Option, grouped_command, key_value_option, option
-from leadline.apps.terminal.messages import flag_wording
+from leadline.apps.terminal.commands import LazyGroup, Option, flag_wording, grouped_command, key_value_option, option
 from leadline.base.errors import InputError, param
 from support.cli_frames import environment, leadline
 

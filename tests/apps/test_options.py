@@ -10,8 +10,8 @@ import click
 import pytest
 
 from leadline.apps import cli
-from leadline.apps.options import completion_flags, completion_options
-from leadline.apps.terminal.messages import error_text
+from leadline.apps.terminal.commands import error_text
+from leadline.apps.terminal.flags import completion_flags, completion_options
 from leadline.base.errors import InputError
 from leadline.core.options import CompletionOptions
 

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import leadline.priors as registry
 from leadline.core.prior import Prior, PriorKind
 from leadline.geometry.cameras import Camera
-from leadline.io.depth.files import read_depth, read_image, write_depth
-from leadline.priors import PRIORS, PriorFacts, PriorSource
+from leadline.io.depth import read_depth, read_image, write_depth
+from leadline.priors import PRIORS, PriorFacts, PriorSource, predictor
 from leadline.priors.onnx import OnnxPrior
 from support.cli_frames import ALL, ONE, SHAPE, environment, leadline, prepare, replace_file, run
 from support.onnx_model import write_onnx
@@ -67,7 +66,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """One entry each time a source is opened or an ONNX network runs."""
     entries: list[str] = []
-    plain_open, plain_call = registry.prior_source, OnnxPrior.__call__
+    plain_open, plain_call = predictor.prior_source, OnnxPrior.__call__
 
     def opened(spec: str, **options: Any) -> PriorSource:
         entries.append("opened")
@@ -77,7 +76,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         entries.append("called")
         return plain_call(self, *arguments, **keywords)
 
-    monkeypatch.setattr(registry, "prior_source", opened)
+    monkeypatch.setattr(predictor, "prior_source", opened)
     monkeypatch.setattr(OnnxPrior, "__call__", called)
     return entries
 

@@ -14,7 +14,7 @@ from PIL import Image
 from leadline.apps.cli import LazyGroup
 from leadline.geometry.cameras import Camera
 from leadline.geometry.grids import rotate90
-from leadline.io.depth.files import read_depth, write_depth
+from leadline.io.depth import read_depth, write_depth
 
 WIDTH, HEIGHT = 96, 64
 CAMERA = Camera(WIDTH, HEIGHT, 80.0, 80.0, 47.5, 31.5)
@@ -115,7 +115,7 @@ def test_every_dropped_point_is_counted_and_drawn_by_reason(folder):
     assert counts["seen_through"] > 0
     assert counts["pixels"] == np.isfinite(depth).sum() == len(seen) - counts["seen_through"]
     assert sum(counts.values()) == 2 * len(points)  # each point is read, and is one of the others
-    for words in ("4 below the confidence", "12 out of range", "3 outside the image", "1 behind another"):
+    for words in ("4 of low confidence", "12 out of range", "3 outside the image", "1 behind"):
         assert words in result.output
     orange, blue, green, pink = (213, 94, 0), (0, 114, 178), (0, 158, 115), (204, 121, 167)
     for colour in (orange, blue, pink):

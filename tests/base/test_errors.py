@@ -53,3 +53,9 @@ def test_statuses_name_themselves_and_advise():
 
     assert str(Example.LIMIT) == "limit: stopped at the limit; raise `fit.max_iterations`"
     assert Example.LIMIT.advice(flags) == "stopped at the limit; raise --fit-max-iterations"
+
+
+def test_a_missing_package_can_be_raised_across_processes() -> None:
+    error = MissingExtra("onnxruntime", "onnx", "an ONNX prior")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy)) == (MissingExtra, str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -285,7 +286,10 @@ def test_interrupted_and_resumed(jobs: int, here: Path) -> None:
     assert "stopped by Ctrl-C; finished frames are complete" in errors
     done = finished()
     assert 0 < len(done) < 8
-    assert f"{len(done)} done, 0 skipped, 0 failed" in output
+    counted = re.search(r"^(\d+) done, 0 skipped, 0 failed", output, flags=re.MULTILINE)
+    assert counted is not None
+    # A worker may have finished a frame without its parent having heard of it.
+    assert len(done) - jobs < int(counted[1]) <= len(done)
     assert not list(Path("out").glob(".*"))
     check_whole(done)
     assert f"{8 - len(done)} done, {len(done)} skipped, 0 failed" in run(ALL).stdout

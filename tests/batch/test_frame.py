@@ -14,8 +14,7 @@ import leadline
 from leadline.base.errors import InputError
 from leadline.batch.folder import complete_folder, match_frames
 from leadline.batch.frame import FrameJob, OutputOptions, complete_frame
-from leadline.batch.outcome import Outcome, State
-from leadline.batch.sidecar import file_hash
+from leadline.batch.outcome import Outcome, State, file_hash
 from leadline.io import FrameFiles, FrameOptions, Measurements, NoteKind, read_frame
 from support.cli_frames import SHAPE, prepare
 

@@ -20,8 +20,8 @@ from leadline.bench.observations import (
     parse_pattern,
     simulate,
 )
+from leadline.datasets import Scene
 from leadline.datasets.rendered import render
-from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import RayCamera
 
 MEAN_RTOL = 1e-6  # a float64 mean stored as float32

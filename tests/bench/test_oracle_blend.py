@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from leadline.base.errors import InputError
-from leadline.bench.oracle_blend import OFFSET, POWER, OracleBlend, blend_with_reference
 from leadline.bench.protocol import PriorEntry
 from leadline.bench.protocol_files import parse_prior
 from leadline.bench.records import RecordStatus
-from leadline.bench.sources import is_cached, open_prior
+from leadline.bench.sources import OFFSET, POWER, OracleBlend, blend_with_reference, is_cached, open_prior
 from leadline.core.prior import Prior
+from leadline.datasets import Scene
 from leadline.datasets.rendered import network_like_prior, render
-from leadline.datasets.scene import Scene
 from support.bench_runs import protocol, run
 
 ROUNDING = 1e-5  # float32 depth and prior

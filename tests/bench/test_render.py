@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from leadline.apps.terminal.tables import rich_table
+from leadline.apps.terminal.progress import rich_table
 from leadline.bench.render import csv_rows, latex, markdown, write_csvs
 from leadline.bench.results import MACRO
 from leadline.bench.tables import OURS, tables_of

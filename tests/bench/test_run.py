@@ -23,7 +23,7 @@ from leadline.bench.records import FILE, RecordStatus, read_records
 from leadline.bench.run import WORKER_DIED, Evaluator, run_protocol
 from leadline.bench.sources import RenderedPrior
 from leadline.core.prior import Prior
-from leadline.datasets.rendered.dataset import RenderedDataset
+from leadline.datasets.rendered import RenderedDataset
 from support import bench_methods
 from support.bench_runs import HERE, SIZE, content, environment, protocol, run, toml
 
@@ -253,10 +253,7 @@ def test_damaged_files_are_failed_records_and_the_rest_goes_on(tmp_path: Path) -
     [
         ({"methods": (MethodEntry("ors"),)}, "did you mean 'ours'"),
         ({"methods": (MethodEntry("ours", options={"weight": 1}),)}, "takes no option 'weight'"),
-        (
-            {"methods": (MethodEntry("glog", options={"weight_data": 1}),)},
-            "'weight_data'; it takes none",
-        ),
+        ({"methods": (MethodEntry("glog", options={"weight_data": 1}),)}, "'weight_data'; it takes none"),
         ({"priors": (PriorEntry("onnx:nowhere.onnx"),)}, "nowhere.onnx"),
         ({"datasets": (DatasetEntry("ibims", root="nowhere"),)}, "nowhere"),
         ({"datasets": (DatasetEntry("rendered", options={"size": 3}),)}, "takes no option 'size'"),

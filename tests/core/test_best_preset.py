@@ -7,7 +7,7 @@ import pytest
 
 from leadline.bench.compiled_metrics import Scorer
 from leadline.bench.observations import CASES, simulate
-from leadline.bench.oracle_blend import blend_with_reference
+from leadline.bench.sources import blend_with_reference
 from leadline.core.options import CompletionOptions
 from leadline.core.pipeline import complete
 from leadline.core.prior import Prior

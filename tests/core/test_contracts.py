@@ -18,10 +18,10 @@ import pytest
 from leadline.base.errors import FileError, InputError, MissingExtra
 from leadline.bench.observations import observe
 from leadline.core.prior import Prior
+from leadline.datasets import Scene
 from leadline.datasets.rendered import network_like_prior, render
-from leadline.datasets.scene import Scene
 from leadline.methods import METHODS, MethodResult, method, run_method
-from leadline.methods.external import process, setups
+from leadline.methods.external import process, systems
 from leadline.priors import PRIORS, PriorSource, prior_source
 from support.paths import MODELS
 from support.standins import FILES, checkout
@@ -72,7 +72,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in FILES:
         folder = checkout(name, tmp_path_factory.mktemp("stand-in") / name)
         options = {"checkpoint": str(folder / "any2full.pth.tar")} if name == "any2full" else {}
-        setups.set_up(name, sys.executable, str(folder), options)
+        systems.set_up(name, sys.executable, str(folder), options)
 
 
 def outcome(name: str, scene: Scene, prior: Prior, sparse: np.ndarray) -> MethodResult:

@@ -97,7 +97,7 @@ def disparity(image):
 def completed(name, case):
     reference, prior = scene(name)
     observed = observe(reference, case)
-    return observed, complete(prior, observed.sparse)
+    return observed, complete(prior, observed.sparse, options="paper")
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -13,10 +13,9 @@ from leadline.core.fit.estimator import FitStatus, fit_response
 from leadline.core.fit.response import Response
 from leadline.core.inputs import check_inputs
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
-from leadline.core.pipeline import complete, fit_pairs
+from leadline.core.pipeline import Completion, complete, fit_pairs
 from leadline.core.prior import Prior
 from leadline.core.response_filter import _Frame, _interpolate, _log_depth_at, _State
-from leadline.core.results import Completion
 from leadline.core.stream import Stream
 from support.operators import bent_scene
 
@@ -185,7 +184,7 @@ def test_a_prediction_that_leaves_no_larger_residuals_is_no_cut_however_certain_
     prior, depth = scene()
     pairs = check_inputs(prior, measured(depth, 6, 0.1, rng)).pairs
     fit = fit_pairs(pairs, FitOptions.paper())
-    frame = _Frame.of(pairs, None)
+    frame = _Frame(pairs)
     fitted = _State.of(frame, fit, FitOptions.paper())
     assert fitted is not None
     certain = replace(fitted, covariance=1e-6 * fitted.covariance)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from leadline.base.errors import FileError, InputError, LeadlineError
-from leadline.datasets import DATASETS, Dataset, dataset
+from leadline.datasets import DATASETS, Dataset, Scene, dataset
 from leadline.datasets.downsampling import downsample_depth, downsample_image
-from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import Camera, CameraModel, RayCamera
 from leadline.geometry.grids import rotate90
 from support import trees

@@ -90,7 +90,7 @@ def test_bounds_hold_every_part():
                 tip = np.zeros((3, 1))
                 tip[axis] = reach[solid.shape][axis]
                 point = group.world(np.array(solid.centre)[:, None] + tip)[:, 0]
-                point += (group.foot[0], 0.0, group.foot[1])
+                point += (group.place[0], 0.0, group.place[1])
                 assert (np.abs(point - centre) <= half).all()
 
 

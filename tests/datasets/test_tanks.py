@@ -18,10 +18,9 @@ from leadline.base.errors import FileError, InputError
 from leadline.bench.metrics import normals
 from leadline.datasets import dataset, tanks
 from leadline.datasets.tanks import EXCLUDED, SCENES, TanksAndTemples, read_alignment
-from leadline.geometry.cameras import CameraModel, RayCamera
-from leadline.geometry.lenses import ColmapCamera
+from leadline.geometry.cameras import CameraModel, ColmapCamera, RayCamera
 from leadline.geometry.projection import z_buffer
-from leadline.io.clouds.ply import write_ply
+from leadline.io.ply import write_ply
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from leadline.base.errors import InputError
-from leadline.geometry.cameras import Camera
-from leadline.geometry.cloud import cloud_from_depth, range_to_depth
-from leadline.geometry.lenses import ColmapCamera
+from leadline.geometry.cameras import Camera, ColmapCamera
+from leadline.geometry.cloud import cloud_from_depth
 from leadline.geometry.projection import project
 
 pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
@@ -32,12 +31,9 @@ def test_ranges_become_depth(rng, camera):
     depth = rng.uniform(1, 9, (HEIGHT, WIDTH))
     ranges = np.linalg.norm(camera.points(depth), axis=-1)
     assert (ranges / depth).max() > 1.1
-    np.testing.assert_allclose(range_to_depth(ranges, camera), depth, rtol=DEPTH_RTOL)
     np.testing.assert_allclose(
         cloud_from_depth(ranges, camera, ranges=True).points[:, 2], depth.ravel(), rtol=DEPTH_RTOL
     )
-    with pytest.raises(InputError, match="`ranges`"):
-        range_to_depth(ranges[1:], camera)
 
 
 @pytest.mark.parametrize("model", ["PINHOLE", "OPENCV", "THIN_PRISM_FISHEYE"])

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from leadline.base.errors import InputError
-from leadline.geometry.cameras import Camera, RayCamera
+from leadline.geometry.cameras import Camera, ColmapCamera, RayCamera
 from leadline.geometry.grids import rotate90
-from leadline.geometry.lenses import ColmapCamera
 from leadline.geometry.poses import as_transform, invert_transform, rigid_transform, transform_points
 from leadline.geometry.projection import (
     default_see_through_radius,

@@ -16,12 +16,12 @@ from PIL import Image
 from leadline.apps.cli import group
 from leadline.geometry.cameras import Camera
 from leadline.geometry.grids import place_zones, scatter_nearest
-from leadline.geometry.motion import compensate_motion, time_from_azimuth
+from leadline.geometry.poses import compensate_motion, time_from_azimuth
 from leadline.geometry.projection import project
 from leadline.geometry.registration import MISALIGNED, check_registration
 from leadline.io.cameras import read_kitti
-from leadline.io.clouds.files import read_cloud
-from leadline.io.depth.files import read_depth
+from leadline.io.clouds import read_cloud
+from leadline.io.depth import read_depth
 from support.paths import DATA
 
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the scenes in {DATA}, which are not there")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from leadline.base.errors import FileError, InputError
-from leadline.geometry.cameras import Camera
-from leadline.geometry.lenses import ColmapCamera
+from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.poses import invert_transform, rotation_from_quaternion
 from leadline.io.cameras import camera_record, read_camera, read_extrinsics, read_kitti, read_trajectory
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from leadline.apps.cli import group
 from leadline.base.errors import FileError, InputError, MissingExtra
+from leadline.geometry.cameras import ColmapCamera
 from leadline.geometry.cloud import Cloud
-from leadline.geometry.lenses import ColmapCamera
-from leadline.io.clouds.files import read_cloud
-from leadline.io.clouds.lzf import decompress
+from leadline.io.clouds import decompress_lzf, read_cloud
 from leadline.io.colmap import read_model, read_points
 
 RNG = np.random.default_rng(8)
@@ -98,24 +97,15 @@ def test_pcd(tmp_path, encoding):
 @given(data=st.binary(max_size=300), repeats=st.integers(1, 40))
 def test_lzf_round_trip(data, repeats):
     whole = data * repeats
-    flat = np.empty(len(whole), np.uint8)
-    assert decompress(np.frombuffer(lzf(whole), np.uint8), flat) == len(whole)
-    assert flat.tobytes() == whole
-
-
-@given(st.binary(max_size=60), st.integers(0, 100))
-def test_lzf_never_leaves_its_buffers(data, room):
-    guarded = np.full(room + 64, 7, np.uint8)
-    assert -1 <= decompress(np.frombuffer(data, np.uint8), guarded[:room]) <= room
-    assert (guarded[room:] == 7).all()
+    assert decompress_lzf(lzf(whole), len(whole)) == whole
 
 
 @pytest.mark.parametrize("packed", [[0, 65, 224, 255, 0], [0, 65, 224, 255, 9], [31, 1], [0, 65, 224], [224, 0]])
 def test_lzf_refuses_what_reaches_beyond_its_ends(packed):
     """A copy longer than the room for it, one from before the beginning, a run that is not there, missing bytes."""
-    guarded = np.full(64, 7, np.uint8)
-    assert decompress(np.array(packed, np.uint8), guarded[:10]) == -1
-    assert (guarded[10:] == 7).all()
+    for size in range(12):
+        with pytest.raises(ValueError, match="compressed block"):
+            decompress_lzf(bytes(packed), size)
 
 
 @pytest.mark.parametrize("encoding", PCD)
@@ -239,7 +229,7 @@ def test_unusable_clouds_are_explained(tmp_path):
         with pytest.raises(FileError, match=f"{name}: .*{message}"):
             read_cloud(tmp_path / name)
     np.testing.assert_array_equal(read_cloud(tmp_path / "two.npz", key="b").points, POINTS)
-    with pytest.raises(InputError, match=r"is not one of a cloud format. Known: \.ply"):
+    with pytest.raises(InputError, match=r"is not one of a cloud format: \.ply"):
         read_cloud(tmp_path / "a.xyz")
     with pytest.raises(InputError, match="`key` is for npz"):
         read_cloud(tmp_path / "flat.npy", key="a")

@@ -19,7 +19,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from leadline.base.errors import FileError, InputError
 from leadline.io import DEPTH_SUFFIXES, UNITS, read_depth, read_image, read_values, write_depth, write_ply
-from leadline.io.atomic import atomic_write
+from leadline.io.files import atomic_write
 from support.paths import DATA
 
 pytestmark = pytest.mark.filterwarnings("error")

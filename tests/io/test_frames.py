@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from leadline.base.errors import FileError, InputError
 from leadline.core.prior import Prior
 from leadline.io import FrameFiles, FrameOptions, NoteKind, ProjectionOptions, project_cloud, read_frame
-from leadline.io.depth.files import read_depth
+from leadline.io.depth import read_depth
+from leadline.io.frame_checks import exclude_painted
 from leadline.io.placement import CloudFiles
 from leadline.io.priors import SourcedPrior
 from support.cli_frames import SHAPE, make_maps, prepare
@@ -146,3 +148,16 @@ def test_swapped_files_are_recognised(files: FrameFiles) -> None:
         read_frame(
             FrameFiles(image=files.image, sparse=Path("prior.npy"), prior=Path("sparse.npy")), FrameOptions(unit="m")
         )
+
+
+def test_painted_measurements_are_excluded(tmp_path: Path) -> None:
+    sparse = np.array([[1.0, np.nan], [2.0, 3.0]], np.float32)
+    path = tmp_path / "mask.png"
+    Image.fromarray(np.array([[255, 255], [0, 0]], np.uint8)).save(path)
+    kept, count = exclude_painted(sparse, path)
+    assert np.array_equal(kept, np.array([[np.nan, np.nan], [2.0, 3.0]], np.float32), equal_nan=True)
+    assert (count, kept.dtype) == (1, np.float32)
+    with pytest.raises(InputError, match="another size"):
+        exclude_painted(np.ones((3, 2), np.float32), path)
+    with pytest.raises(InputError, match="every measurement"):
+        exclude_painted(np.array([[1.0, 2.0], [0.0, np.nan]], np.float32), path)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.base.errors import FileError
-from leadline.io.clouds.ply import read_ply, write_ply
+from leadline.io.ply import read_ply, write_ply
 
 RNG = np.random.default_rng(3)
 POINTS = RNG.normal(0, 5, (7, 3)).astype(np.float32)
@@ -91,7 +91,7 @@ def test_points_without_colours_and_none_at_all(tmp_path, encoding):
         ((b"format ascii 1.0", b"format ascii 2.0"), "header line 'format ascii 2.0'"),
         ((b"property short", b"property half"), "header line 'property half intensity'"),
         ((b"element vertex 7", b"element vertex -7"), "header line 'element vertex -7'"),
-        ((b"element vertex 7", b"element vertex 8"), "declares 8 vertices and holds 7"),
+        ((b"element vertex 7", b"element vertex 8"), "declares 8 points and holds 7"),
         ((b"element vertex 7", b"element vertex 90000"), "declares 90000"),
         ((b"element vertex 7", b"element vertex " + b"9" * 5000), "header line"),
         ((b"element vertex 7", b"element point 7"), "no element 'vertex'"),

@@ -15,7 +15,7 @@ from PIL import Image
 
 from leadline.apps.cli import LazyGroup
 from leadline.geometry.cameras import Camera
-from leadline.io.depth.files import read_depth
+from leadline.io.depth import read_depth
 from support.paths import SHARED
 
 pytest.importorskip("rosbags", reason="needs the extra 'ros'")

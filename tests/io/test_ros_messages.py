@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from leadline.base.errors import InputError
-from leadline.geometry.cameras import Camera
-from leadline.geometry.lenses import ColmapCamera
-from leadline.geometry.motion import FramePose
+from leadline.geometry.cameras import Camera, ColmapCamera
+from leadline.geometry.poses import FramePose
 from leadline.io.ros import messages as ros_messages
 
 
@@ -88,7 +87,7 @@ def test_point_clouds_of_any_layout(order: str, kinds: tuple[int, ...]) -> None:
         ({"fields": []}, "must have the fields x, y and z"),
         ({"width": 99}, "90 bytes of data; its sizes need 2970"),
         ({"height": 2, "row_step": 40, "width": 3}, "row_step is 40"),
-        ({"point_step": 22, "row_step": 66}, "field z ends at byte 24 of 22"),
+        ({"point_step": 22, "row_step": 66}, "ends beyond its 22 bytes"),
     ],
 )
 def test_contradictory_point_clouds(changes: dict[str, Any], words: str) -> None:

@@ -1,23 +1,17 @@
-"""The registry, the fixed coordinates, the wrapped pipeline, and the demo that runs them all."""
+"""The registry, the fixed coordinates, and the wrapped pipeline."""
 
 from __future__ import annotations
-
-import io
-import json
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from leadline.apps.demo import DEMO_METHODS, run_demo
-from leadline.base.errors import FileError, InputError
+from leadline.base.errors import InputError
 from leadline.bench.metrics import depth_scores
 from leadline.bench.observations import CASES, observe
 from leadline.core.prior import Prior
 from leadline.datasets.rendered import network_like_prior, render
-from leadline.io.depth.files import read_depth
 from leadline.methods import METHODS, method, run_method
 
 FIT_RTOL = 1e-5  # float32 output of a float64 fit
@@ -158,25 +152,3 @@ def test_the_residual_helps_where_measurements_are_spread(scene, prior):
         for name in ("response", "ours")
     )
     assert ours < response
-
-
-def test_demo_writes_its_files(tmp_path):
-    screen = io.StringIO()
-    result = run_demo(tmp_path / "new" / "demo", width=64, height=48, console=Console(file=screen, width=160))
-    assert [path.name for path in result.files] == ["demo.png", "demo_depth.png", "cloud.ply", "demo.json"]
-    assert {path.name for path in (tmp_path / "new" / "demo").iterdir()} == {path.name for path in result.files}
-    assert {(score.case, score.method) for score in result.scores} == {(c, m) for c in CASES for m in DEMO_METHODS}
-    record = json.loads(result.files[3].read_text(encoding="utf-8"))
-    assert len(record["scores"]) == len(result.scores)
-    assert record["scores"][0]["depth"]["absrel"] == result.scores[0].depth.absrel
-    depth = read_depth(result.files[1], "mm").values
-    assert depth.shape == (48, 64)
-    assert 1 < np.nanmedian(depth) < 8
-    assert f"element vertex {int(np.isfinite(depth).sum())}".encode() in result.files[2].read_bytes()[:400]
-    assert "not metric" in screen.getvalue()
-
-
-def test_demo_names_a_folder_it_cannot_make(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="file"):
-        run_demo(tmp_path / "file", width=64, height=48, console=Console(file=io.StringIO()))

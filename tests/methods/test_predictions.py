@@ -15,9 +15,9 @@ from leadline.bench.plan import plan_work_items
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
 from leadline.bench.protocol_files import read_protocol
 from leadline.core.prior import Prior
-from leadline.datasets.rendered.dataset import RenderedDataset
+from leadline.datasets.rendered import RenderedDataset
 from leadline.datasets.scene_folders import SceneFolders
-from leadline.io.depth.files import write_depth
+from leadline.io.depth import write_depth
 from leadline.methods import method
 from support.bench_runs import SIZE, protocol, run
 from support.paths import DATA

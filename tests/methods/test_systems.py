@@ -26,9 +26,8 @@ from leadline.bench.sources import open_prior
 from leadline.bench.tables import BEST, OURS, RESPONSE
 from leadline.core.prior import Prior
 from leadline.geometry.cameras import Camera
-from leadline.methods import METHODS, MethodResult, method
-from leadline.methods.external import process, server_program, setups
-from leadline.methods.requirements import missing_requirement
+from leadline.methods import METHODS, MethodResult, method, missing_requirement
+from leadline.methods.external import process, server_program, systems
 from leadline.priors import PriorSource
 from support import trees
 from support.bench_runs import environment, protocol, run
@@ -59,7 +58,7 @@ def frame(rng: np.random.Generator) -> dict[str, object]:
 def repo(tmp_path: Path) -> Path:
     """PriorDA's stand-in, set up."""
     folder = checkout("priorda", tmp_path / "repo")
-    setups.set_up("priorda", sys.executable, str(folder))
+    systems.set_up("priorda", sys.executable, str(folder))
     return folder
 
 
@@ -90,7 +89,7 @@ def gone(pid: int) -> bool:
 def test_every_system_is_called_as_its_authors_do(name: str, tmp_path: Path, frame: dict[str, object]) -> None:
     folder = checkout(name, tmp_path / name)
     options = {"checkpoint": str(folder / "any2full.pth.tar")} if name == "any2full" else {}
-    found = setups.set_up(name, sys.executable, str(folder), options)
+    found = systems.set_up(name, sys.executable, str(folder), options)
     assert found.versions["commit"] == COMMIT
     first, second = (call(frame, name, camera=CAMERA) for _ in range(2))
     assert first.status == "ok"
@@ -249,42 +248,42 @@ def test_wrong_arguments_of_a_system_raise(frame: dict[str, object]) -> None:
 
 
 def test_setup_is_checked_and_recorded(tmp_path: Path, repo: Path) -> None:
-    kept = setups.setups_path().read_bytes()
+    kept = systems.setups_path().read_bytes()
     with pytest.raises(InputError, match="no system 'prior'"):
-        setups.set_up("prior", sys.executable)
+        systems.set_up("prior", sys.executable)
     with pytest.raises(InputError, match="takes no option 'devcie'; did you mean 'device'"):
-        setups.set_up("priorda", sys.executable, str(repo), {"devcie": "cpu"})
+        systems.set_up("priorda", sys.executable, str(repo), {"devcie": "cpu"})
     with pytest.raises(InputError, match="any2full needs the option 'checkpoint'"):
-        setups.set_up("any2full", sys.executable, str(repo))
+        systems.set_up("any2full", sys.executable, str(repo))
     with pytest.raises(FileError, match="no such interpreter"):
-        setups.set_up("priorda", str(tmp_path / "python"))
+        systems.set_up("priorda", str(tmp_path / "python"))
     with pytest.raises(FileError, match="no such folder"):
-        setups.set_up("priorda", sys.executable, str(tmp_path / "nowhere"))
+        systems.set_up("priorda", sys.executable, str(tmp_path / "nowhere"))
     with pytest.raises(FileError, match=r"cannot be used with .*: ModuleNotFoundError: .*'ldcm'.*`repo`"):
-        setups.set_up("ldcm", sys.executable)
+        systems.set_up("ldcm", sys.executable)
     (tmp_path / "program").write_text("#!/bin/sh\necho no Python here >&2\nexit 4\n")
     (tmp_path / "program").chmod(0o755)
     with pytest.raises(FileError, match=r"its process ended \(exit code 4\); it last wrote: no Python here"):
-        setups.set_up("priorda", str(tmp_path / "program"))
+        systems.set_up("priorda", str(tmp_path / "program"))
     (tmp_path / "program").chmod(0o644)
     with pytest.raises(FileError, match="cannot be started"):
-        setups.set_up("priorda", str(tmp_path / "program"))
-    assert setups.setups_path().read_bytes() == kept
-    setups.remove_setup("priorda")
-    assert setups.read_setups() == {}
+        systems.set_up("priorda", str(tmp_path / "program"))
+    assert systems.setups_path().read_bytes() == kept
+    systems.remove_setup("priorda")
+    assert systems.read_setups() == {}
     with pytest.raises(InputError, match="not set up"):
-        setups.remove_setup("priorda")
+        systems.remove_setup("priorda")
 
 
 def test_damaged_record_of_setups_is_reported(repo: Path, frame: dict[str, object]) -> None:
     for text in ("{", '["priorda"]', '{"priorda": {"pyhton": 1}}'):
-        setups.setups_path().write_text(text)
+        systems.setups_path().write_text(text)
         assert "is not a record of set-ups" in call(frame).status
         assert "is not a record of set-ups" in missing_requirement("priorda")
 
 
 def test_options_of_the_set_up_are_part_of_the_record(repo: Path, tmp_path: Path) -> None:
-    setups.set_up("priorda", sys.executable, str(repo), {"version": "1.0"})
+    systems.set_up("priorda", sys.executable, str(repo), {"version": "1.0"})
     (first,) = run(protocol("priorda", count=1, cases=["outer"]), tmp_path / "run")
     assert first.status == "ok", first.reason
     assert json.loads(first.options) == {"version": "1.0"}
@@ -313,7 +312,7 @@ def test_the_command_line_sets_up_lists_and_removes(tmp_path: Path) -> None:
     code, text = shown(
         "setup", "ldcm", "--python", sys.executable, "--repo", str(folder), "--method-option", "device=cpu"
     )
-    assert (code, COMMIT in text, str(setups.setups_path()) in text) == (0, True, True), text
+    assert (code, COMMIT in text, str(systems.setups_path()) in text) == (0, True, True), text
     code, text = shown("--json")
     (row,) = (row for row in json.loads(text) if row["name"] == "ldcm")
     assert (row["ready"], row["missing"]) == (True, "")
@@ -324,7 +323,7 @@ def test_the_command_line_sets_up_lists_and_removes(tmp_path: Path) -> None:
     folder.rename(tmp_path / "moved")
     assert f"ldcm: {folder} no longer exists" in shown()[1]
     assert shown("remove", "ldcm")[0] == 0
-    assert setups.read_setups() == {}
+    assert systems.read_setups() == {}
 
 
 def test_run_of_all_priors_and_methods_has_a_record_for_each(

@@ -103,7 +103,7 @@ def test_wrong_models_and_a_missing_package(tmp_path, monkeypatch, request):
     with pytest.raises(MissingExtra, match=r"leadline\[depth-anything-3\]"):
         prior_source(f"depth-anything-3:{folder}")
     request.getfixturevalue("package")
-    with pytest.raises(FileError, match="begins with da3, got 'dpt'"):
+    with pytest.raises(FileError, match="begin with da3, got 'dpt'"):
         prior_source(f"depth-anything-3:{model(tmp_path / 'other', 'dpt')}")
     with pytest.raises(InputError, match="`resolution` must be a positive number"):
         prior_source(f"depth-anything-3:{folder}", resolution=0)

@@ -279,5 +279,5 @@ def test_wrong_device_or_image_is_one_error(second: Path) -> None:
 def test_a_camera_of_another_size_raises() -> None:
     from leadline.core.prior import Prior
 
-    with pytest.raises(InputError, match="`camera` must be of the prior's size"):
+    with pytest.raises(InputError, match=r"`prior\.camera` must have the prior's size"):
         Prior(np.ones(SHAPE), camera=Camera(6, 8, 1.0, 1.0, 0.0, 0.0))

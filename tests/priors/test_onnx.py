@@ -13,9 +13,7 @@ from leadline import LeadlineError
 from leadline.base.errors import FileError, InputError
 from leadline.datasets.scene_folders import SceneFolders
 from leadline.priors import prior_source
-from leadline.priors.onnx import OnnxPrior
-from leadline.priors.onnx_card import CARDS, ModelCard, find_card
-from leadline.priors.point_map_camera import focal_and_shift
+from leadline.priors.onnx import CARDS, ModelCard, OnnxPrior, find_card, focal_and_shift
 from support.onnx_graphs import FLOAT16, INT64, constant, node, value, write_graph
 from support.paths import SHARED
 
@@ -105,7 +103,7 @@ def test_a_real_network_twice_and_by_device(model):
     assert alone.kind == source.quantity
     np.testing.assert_array_equal(source(image).values, alone.values)
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        with pytest.raises(InputError, match="'cuda' is not in the installed onnxruntime, which has cpu"):
+        with pytest.raises(InputError, match="'cuda' is not in this onnxruntime, which has cpu"):
             prior_source(f"onnx:{MODELS / model}.onnx", device="cuda")(image)
 
 

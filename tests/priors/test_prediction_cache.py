@@ -19,7 +19,7 @@ from leadline.core.prior import Prior, PriorKind
 from leadline.geometry.cameras import Camera
 from leadline.io.priors import WRITERS, read_prior, sidecar_path, write_prior
 from leadline.priors import PriorSource, prior_source
-from leadline.priors.prediction_cache import PriorCache, content_hash, default_cache_folder
+from leadline.priors.predictor import PriorCache, content_hash, default_cache_folder
 
 CAMERA = Camera(5, 4, 6.0, 7.0, 2.0, 1.5)
 NEEDS = {".exr": "OpenEXR", ".tiff": "tifffile"}
@@ -144,7 +144,7 @@ def test_saved_predictions_need_no_options(suffix: str, tmp_path: Path) -> None:
         pytest.importorskip(NEEDS[suffix], reason=f"{suffix} files need it")
     path, prior = tmp_path / f"photo{suffix}", make_prior()
     write_prior(path, prior, {"gauge": "affine"})
-    found = read_prior(path)
+    found = read_prior(path).prior
     assert (found.kind, found.floor, found.camera) == ("disparity", 0.1, CAMERA)
     np.testing.assert_array_equal(found.depth(), prior.depth())  # zero and negative ones at the floor, masked ones NaN
     source = prior_source(f"files:{tmp_path}")
@@ -171,13 +171,13 @@ def test_options_override_the_sidecar(
     kind: PriorKind | None, floor: float | None, expected: tuple[str, float], tmp_path: Path
 ) -> None:
     write_prior(tmp_path / "photo.npy", make_prior(), {})
-    found = read_prior(tmp_path / "photo.npy", kind=kind, floor=floor)
+    found = read_prior(tmp_path / "photo.npy", kind=kind, floor=floor).prior
     assert (found.kind, found.floor) == expected
 
 
 def test_a_file_without_a_sidecar_is_depth(tmp_path: Path) -> None:
     np.save(tmp_path / "photo.npy", np.ones((4, 5), np.float32))
-    assert_same(read_prior(tmp_path / "photo.npy"), Prior(np.ones((4, 5), np.float32)))
+    assert_same(read_prior(tmp_path / "photo.npy").prior, Prior(np.ones((4, 5), np.float32)))
 
 
 @pytest.mark.parametrize(

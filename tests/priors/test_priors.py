@@ -12,7 +12,7 @@ from leadline import LeadlineError, complete
 from leadline.base.errors import FileError, InputError
 from leadline.priors import PRIORS, PriorSource, prior_options, prior_source
 from leadline.priors.model_files import hub_cache, local_weights, require_safetensors, weights_digest, weights_present
-from leadline.priors.onnx_card import ModelCard
+from leadline.priors.onnx import ModelCard
 
 CARD = {
     "input": {"range": [0, 1], "resize": {"mode": "short_side", "size": 256, "multiple_of": 32}},

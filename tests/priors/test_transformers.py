@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -162,11 +163,11 @@ def test_depth_pro_gives_a_camera(saved, rng):
     assert camera.fx == camera.fy == pytest.approx(0.5 * 91 / np.tan(np.deg2rad(degrees) / 2), rel=1e-5)
 
 
-def test_rules_for_depth_pro_and_zoedepth_equal_the_librarys():
+def test_rules_for_depth_pro_and_zoedepth_equal_the_librarys(tmp_path):
     """Compared where torchvision is installed, which those two processors need; the rules are used either way."""
     pytest.importorskip("torchvision", reason="the library's own rules for these two need torchvision")
     theirs = transformers.DepthProImageProcessor(size={"height": 64, "width": 64})
-    ours = _DepthProProcessor((64, 64), [0.5] * 3, [0.5] * 3)
+    ours = depth_pro_processor(tmp_path, 64)
     image = np.random.default_rng(0).integers(0, 255, (53, 91, 3), dtype=np.uint8)
     fed = theirs(images=[image], return_tensors="pt")["pixel_values"]
     torch.testing.assert_close(ours.preprocess(torch, image), fed)
@@ -195,9 +196,16 @@ def test_zoedepth_by_hand():
     )
 
 
-def test_depth_pro_by_hand():
+def depth_pro_processor(folder: Path, side: int) -> _DepthProProcessor:
+    """The processor for square inputs of that side, colours normalised to [-1, 1]."""
+    settings = {"size": {"height": side, "width": side}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return _DepthProProcessor(folder)
+
+
+def test_depth_pro_by_hand(tmp_path):
     """A constant canonical inverse depth c at field of view w gives 1 / (c 2 tan(w / 2)), and is clamped."""
-    rule = _DepthProProcessor((8, 8), [0.5] * 3, [0.5] * 3)
+    rule = depth_pro_processor(tmp_path, 8)
     for degrees, expected in ((90.0, 2.0), (60.0, 4.0 / (2 * 3**-0.5))):
         outputs = SimpleNamespace(predicted_depth=torch.full((1, 8, 8), 0.25), field_of_view=torch.tensor([degrees]))
         found, field_of_view = rule.postprocess(torch, outputs, (5, 7))

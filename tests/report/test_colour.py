@@ -82,10 +82,11 @@ def test_dots_are_discs_of_the_depth_colour_clipped_at_the_border():
     sparse = np.full((20, 20), np.nan)
     sparse[10, 10], sparse[0, 19] = 1.0, 5.0
     image = np.full((20, 20, 3), 200, np.uint8)
-    picture = draw_measurements(sparse, image, low=1, high=5, radius=2)
+    picture = draw_measurements(sparse, image, low=1, high=5)
     near, far = colour_bar(2, 1, "depth")[0]
-    assert (picture == near).all(axis=-1).sum() == 13  # pixels within 2 of a pixel
-    assert (picture == far).all(axis=-1).sum() == 6  # of which a corner keeps these
+    # Two measurements in 11 x 10 pixels are 7.4 apart on average; a third of this, 2.5, is the radius.
+    assert (picture == near).all(axis=-1).sum() == 21  # pixels within 2.5 of a pixel
+    assert (picture == far).all(axis=-1).sum() == 8  # of which a corner keeps these
     assert (image == 200).all()
     assert draw_measurements(np.full((20, 20), np.nan), image, low=1, high=5).shape == image.shape
 

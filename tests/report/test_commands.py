@@ -19,7 +19,7 @@ from PIL import Image
 from leadline.apps.cli import LazyGroup
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
 from leadline.bench.tables import OURS, RESPONSE
-from leadline.report.diagnostics.diagnosis import SCALED_PRIOR, diagnose
+from leadline.report.diagnostics import SCALED_PRIOR, diagnose
 from leadline.report.figures import plotting
 from leadline.report.image_results import ImageCase, recompute_results
 from support.bench_runs import run

@@ -9,8 +9,7 @@ import leadline
 from leadline.base.errors import InputError
 from leadline.core.prior import Prior
 from leadline.geometry.cameras import Camera
-from leadline.report.completed_scene import CompletedScene
-from leadline.report.scene_views import draw_view, error_range, point_cloud_bytes
+from leadline.report.completed_scene import CompletedScene, draw_view, error_range, point_cloud_bytes
 
 SHAPE = (24, 32)
 

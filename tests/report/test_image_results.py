@@ -16,7 +16,7 @@ from leadline.base.errors import FileError, InputError
 from leadline.bench.records import read_records, read_run_protocol
 from leadline.bench.tables import OURS
 from leadline.core.prior import Prior
-from leadline.datasets.rendered.dataset import RenderedDataset
+from leadline.datasets.rendered import RenderedDataset
 from leadline.report import image_results
 from leadline.report.image_results import compare_methods, recompute_results
 

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from leadline.core.solve import kernels
-from leadline.core.solve.multigrid.membrane import MembraneHierarchy
+from leadline.core.solve.membrane import MembraneHierarchy
 
 INVALID, FREE, MEASURED = 0, 1, 2
 Role = NDArray[np.uint8]

@@ -7,13 +7,32 @@ of `normal_equations` compute the same in one fused pass.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from leadline.core.fit.calibration import TINY
 from leadline.core.fit.normal_equations import CAUCHY, GEMAN_MCCLURE, HUBER
-from leadline.core.fit.response import exponent_slope, forward, inverse, slope
+from leadline.core.fit.response import exponent_slope, forward, one_plus_product
 from leadline.core.fit.robust import LOSSES
 
 Array = NDArray[np.float64]
+
+
+def inverse(response: ArrayLike, exponent: float, scale: float) -> Array:
+    """phi^-1(response), eq:inverse; NaN where 1 + exponent * response is not positive."""
+    u = np.asarray(response, np.float64)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        high, low = one_plus_product(exponent, u)  # type: ignore[arg-type]
+        w = exponent * u
+        # log(1 + w) by log1p, but near w = -1 from the product with its rounding error.
+        logarithm = np.where(w > -0.5, np.log1p(np.maximum(w, -0.5)), np.log(high) + low / high)
+        q = np.where(np.abs(w) < TINY, u, logarithm / exponent if exponent else u)
+        return np.where(high > 0, scale * np.exp(q), np.nan)
+
+
+def slope(depth: ArrayLike, exponent: float, scale: float) -> Array:
+    """d phi / d depth = scale^-exponent depth^(exponent - 1), eq:inverse."""
+    z = np.asarray(depth, np.float64)
+    return np.exp(exponent * np.log(z / scale)) / z
 
 
 def predict(prior: Array, exponent: float, gain: float, offset: float) -> Array:

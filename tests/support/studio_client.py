@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from leadline.apps.studio.access import COOKIE, TOKEN_HEADER
-from leadline.apps.studio.server import Limits, Studio
+from leadline.apps.studio.server import COOKIE, TOKEN_HEADER, Limits, Studio
 from leadline.bench.observations import observe
 from leadline.datasets.rendered import network_like_prior, render
-from leadline.io.depth.files import write_depth
+from leadline.io.depth import write_depth
 from leadline.priors.predictor import Predictor
 
 SIZE = (160, 120)

@@ -1,1 +1,1 @@
-"""What a person starts: the command line and what stands behind its commands."""
+"""The applications: the command line with its commands, and the studio."""

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from leadline.apps.progress import Meter, image_progress
-from leadline.apps.terminal.help import OUTPUTS, PATH, RUN, LazyGroup, grouped_command, key_value_option, option
-from leadline.apps.terminal.messages import say
+from leadline.apps.terminal.commands import (
+    PATH,
+    LazyGroup,
+    grouped_command,
+    key_value_option,
+    option,
+    output_option,
+    run_option,
+    say,
+)
+from leadline.apps.terminal.progress import image_progress, record_progress, rich_table, table_console
 
 if TYPE_CHECKING:
     from leadline.bench.results import Results
@@ -26,7 +35,8 @@ SUBCOMMANDS = {
     "paper": ("leadline.apps.bench:paper", "Show the published tables, or a run beside them."),
 }
 GEOMETRY, RATIOS = "geometry", "ratios"  # tables that are not computed from distributions of scores
-_PROTOCOL, _TABLES = "Protocol", "Tables"  # headings of the help
+_PROTOCOL = "Protocol"  # a heading of the help
+_protocol_option, _table_option = partial(option, group=_PROTOCOL), partial(option, group="Tables")
 _OPTION_HELP = "An option of all {}, or LABEL:KEY=VALUE of one of them; may be repeated."
 _FOLDER = click.argument("folder", type=PATH, metavar="RUN")
 
@@ -60,33 +70,31 @@ Examples:
 """
 )
 @click.argument("protocol")
-@option("-o", "--output", type=PATH, required=True, metavar="RUN", group=RUN, help="Folder of the run, new or old.")
-@option(
+@run_option(
+    "-o", "--output", type=PATH, required=True, metavar="RUN", help="Folder of the run; an existing run is continued."
+)
+@run_option(
     "--executor",
     type=click.Choice(["serial", "processes", "ray"]),
     default="serial",
-    show_default=True,
-    group=RUN,
     help="One image after the other, several processes, or a Ray cluster.",
 )
-@option("--workers", type=click.IntRange(1), group=RUN, help="Number of images at a time.  [default: one per core]")
-@option("--address", group=RUN, help="Address of a Ray cluster.  [default: a new one on this machine]")
-@option("--retry", is_flag=True, group=RUN, help="Compute failed records again.")
-@option("--limit", type=click.IntRange(1), group=_PROTOCOL, help="Use only the first images of each data set.")
-@option("--only", multiple=True, metavar="LABEL", group=_PROTOCOL, help="Use only this data set; may be repeated.")
-@option(
+@run_option("--workers", type=click.IntRange(1), help="Number of images at a time.  [default: one per core]")
+@run_option("--address", help="Address of a Ray cluster.  [default: a new one on this machine]")
+@run_option("--retry", is_flag=True, help="Compute failed records again.")
+@_protocol_option("--limit", type=click.IntRange(1), help="Use only the first images of each data set.")
+@_protocol_option("--only", multiple=True, metavar="LABEL", help="Use only this data set; may be repeated.")
+@_protocol_option(
     "--data",
     type=PATH,
-    group=_PROTOCOL,
     help="Folder that paths in the protocol are relative to.  [default: the folder of the protocol]",
 )
-@option("--root", "roots", multiple=True, metavar="LABEL=DIR", group=_PROTOCOL, help="Folder of one data set.")
-@option(
+@_protocol_option("--root", "roots", multiple=True, metavar="LABEL=DIR", help="Folder of one data set.")
+@_protocol_option(
     "--prior",
     "priors",
     multiple=True,
     metavar="[LABEL=]SOURCE",
-    group=_PROTOCOL,
     help="A prior instead of those of the protocol, e.g. onnx:MODEL.onnx; may be repeated.",
 )
 @key_value_option("--data-option", "data_options", group=_PROTOCOL, help=_OPTION_HELP.format("data sets"))
@@ -107,16 +115,14 @@ def run(
     A killed run continues when the same command is given again. What cannot be read or computed becomes a failed record
     with the reason, and the run continues.
     """
-    from rich.console import Console
-
     from leadline.bench.protocol_files import read_protocol
     from leadline.bench.run import run_protocol
 
     chosen = read_protocol(protocol, roots=dict(map(_parse_root, roots)), **selection)
     settings = {"executor": executor, "workers": workers, "address": address, "retry": retry}
     begun = time.perf_counter()
-    with Meter(Console(stderr=True)) as meter:
-        end = run_protocol(chosen, output, report=meter.show, **settings)
+    with record_progress() as show:
+        end = run_protocol(chosen, output, report=show, **settings)
     seconds = time.perf_counter() - begun
     click.echo(f"{output}: {end.done} of {end.planned} records, {end.new} new in {seconds:.1f} s, {end.failed} failed.")
     if end.failed:
@@ -134,7 +140,6 @@ def status(folder: Path) -> None:
     """Show the progress of RUN: records planned, done and failed per data set and method, and reasons of failures."""
     from rich.table import Table as RichTable
 
-    from leadline.apps.terminal.tables import table_console
     from leadline.bench.records import RecordStore
 
     with RecordStore(folder) as store:
@@ -168,38 +173,28 @@ Examples:
 """
 )
 @_FOLDER
-@option(
+@_table_option(
     "--table",
     "names",
     multiple=True,
-    group=_TABLES,
     help="Show only this table; may be repeated. 'ratios' compares every method with the paper's configuration. "
     "'geometry' reads every reference once; from then on it is shown by default.",
 )
-@option("--prior", group=_TABLES, help="Prior of the tables about one prior.  [default: the first]")
-@option("--case", "cases", multiple=True, group=_TABLES, help="Use only this case; may be repeated.  [default: all]")
-@option(
+@_table_option("--prior", help="Prior of the tables about one prior.  [default: the first]")
+@_table_option("--case", "cases", multiple=True, help="Use only this case; may be repeated.  [default: all]")
+@output_option(
     "--format",
     "output_format",
     type=click.Choice(["terminal", "markdown", "latex", "csv"]),
     default="terminal",
-    show_default=True,
-    group=OUTPUTS,
     help="Format of the tables; csv writes four files with all percentiles.",
 )
-@option(
-    "-o",
-    "--output",
-    type=PATH,
-    group=OUTPUTS,
-    help="Folder for the tables.  [default: the standard output; RUN for csv]",
-)
-@option("--html", type=PATH, metavar="FILE", group=OUTPUTS, help="Write one page for a browser, with pictures.")
-@option(
+@output_option("-o", "--output", type=PATH, help="Folder for the tables.  [default: the standard output; RUN for csv]")
+@output_option("--html", type=PATH, metavar="FILE", help="Write one page for a browser, with pictures.")
+@output_option(
     "--panels",
     type=click.IntRange(0),
     metavar="N",
-    group=OUTPUTS,
     help="With --html: pictures of the N best and N worst images of each method and subset.  [default: 3]",
 )
 def report(
@@ -216,11 +211,10 @@ def report(
     from leadline.base.errors import InputError
     from leadline.bench.compare import ratios_table
     from leadline.bench.records import read_records
-    from leadline.bench.reference_geometry import geometry_table, measure_references, read_references
     from leadline.bench.render import write_csvs
-    from leadline.bench.results import read_results
-    from leadline.bench.tables import TABLES
-    from leadline.report.page.html import PANELS, write_page
+    from leadline.bench.results import measure_references, read_references, read_results
+    from leadline.bench.tables import TABLES, geometry_table
+    from leadline.report.page import PANELS, write_page
 
     if html is not None and (output_format != "terminal" or output is not None):
         raise InputError("--html writes one page; leave --format and -o out, or give them in a second call.")
@@ -262,7 +256,7 @@ Examples:
 )
 @click.argument("first", type=PATH, metavar="RUN")
 @click.argument("second", type=PATH, metavar="RUN")
-@option("--metric", "metrics", multiple=True, default=("absrel", "nmed"), show_default=True, help="May be repeated.")
+@option("--metric", "metrics", multiple=True, default=("absrel", "nmed"), help="May be repeated.")
 @option("--method", help="Compare only this method: its label, or the name of a method with its default label.")
 @option("--against", help="Method of the second run.  [default: the same method]")
 @option("--worst", is_flag=True, help="Also list the ten images at which the second run is worse by most.")
@@ -275,7 +269,6 @@ def compare(
     """
     from rich.table import Table as RichTable
 
-    from leadline.apps.terminal.tables import table_console
     from leadline.bench.compare import compare as compare_records
     from leadline.bench.records import read_records
 
@@ -310,7 +303,6 @@ Examples:
     "output_format",
     type=click.Choice(["terminal", "markdown", "latex"]),
     default="terminal",
-    show_default=True,
     help="Format of the tables.",
 )
 @option("-o", "--output", type=PATH, help="Folder for the tables.  [default: the standard output]")
@@ -318,8 +310,8 @@ Examples:
 def paper(folder: Path | None, output_format: str, output: Path | None, names: tuple[str, ...]) -> None:
     """Show the published tables of the paper; with RUN, the numbers of that run beside them."""
     from leadline.bench.compare import compare_with_paper
-    from leadline.bench.reference_geometry import geometry_table
     from leadline.bench.results import published_reference_geometry, published_results, read_results
+    from leadline.bench.tables import geometry_table
 
     if folder is not None:
         _show([compare_with_paper(read_results(folder), published_results())], output_format, output)
@@ -339,10 +331,9 @@ def _score_tables(results: Results, names: tuple[str, ...], prior: str | None = 
 
 
 def _show(tables: list[Table], output_format: str, output: Path | None) -> None:
-    from leadline.apps.terminal.tables import rich_table, table_console
     from leadline.base.errors import InputError
     from leadline.bench.render import latex, markdown
-    from leadline.io.atomic import write_text
+    from leadline.io.files import write_text
 
     if not tables:
         raise InputError("There is nothing to show: no record has a score yet.")

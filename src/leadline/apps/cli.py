@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from leadline.apps.terminal.help import PATH, LazyGroup, grouped_command, option
+from leadline.apps.terminal.commands import PATH, LazyGroup, grouped_command, option
 
 COMMANDS = {
     "complete": ("leadline.apps.complete:command", "Complete one image, or a folder of them."),
@@ -43,7 +43,7 @@ Examples:
 
 def version() -> str:
     """Version of the installed package, or of the sources when they run without being installed."""
-    from leadline.batch.sidecar import package_version
+    from leadline.batch.outcome import package_version
 
     return package_version()
 
@@ -78,22 +78,16 @@ Examples:
   leadline demo -o demo/ --width 320 --height 240 --seed 1
 """
 )
-@option("-o", "--output", type=PATH, default=Path("leadline-demo"), show_default=True, help="Folder for the results.")
-@option("--width", type=click.IntRange(16), default=640, show_default=True, help="Width of the image.")
-@option("--height", type=click.IntRange(16), default=480, show_default=True, help="Height of the image.")
-@option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Seed of the room and of the errors of the prior.",
-)
+@option("-o", "--output", type=PATH, default=Path("leadline-demo"), help="Folder for the results.")
+@option("--width", type=click.IntRange(16), default=640, help="Width of the image.")
+@option("--height", type=click.IntRange(16), default=480, help="Height of the image.")
+@option("--seed", type=click.IntRange(0), default=0, help="Seed of the room and of the errors of the prior.")
 def demo(output: Path, width: int, height: int, seed: int) -> None:
     """Run several methods on a scene that leadline renders itself: no download, no model."""
     from rich.console import Console
 
     from leadline.apps.demo import run_demo
-    from leadline.apps.terminal.messages import announce_compiling
+    from leadline.apps.terminal.commands import announce_compiling
     from leadline.batch.frame import ensure_compiled
     from leadline.core.options import CompletionOptions
 
@@ -116,7 +110,7 @@ def warm_up() -> None:
     """
     import time
 
-    from leadline.apps.terminal.messages import announce_compiling
+    from leadline.apps.terminal.commands import announce_compiling
     from leadline.batch.frame import ensure_compiled
     from leadline.core.options import CompletionOptions
 

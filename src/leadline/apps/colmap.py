@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
 from leadline.apps.complete import FORMATS
-from leadline.apps.options import completion_flags
-from leadline.apps.terminal.help import INPUTS, OUTPUTS, PATH, RUN, grouped_command, option
-from leadline.apps.terminal.prior_flags import PriorFlags, prior_flags
+from leadline.apps.terminal.commands import PATH, grouped_command, input_option, option, output_option, run_option
+from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags, take_fields
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
 
@@ -42,92 +41,55 @@ EXPORTS = ("3dgs", "nerfstudio")
 
 @grouped_command(epilog=EXAMPLES)
 @click.argument("model", type=PATH)
-@option("--images", group=INPUTS, type=PATH, required=True, help="Folder of the images that the model names.")
-@option("--scale", group=INPUTS, type=float, default=1.0, show_default=True, help="Metres per unit of the model.")
-@option(
-    "--min-track",
-    group=INPUTS,
-    type=click.IntRange(2),
-    default=3,
-    show_default=True,
-    help="Use only points that this many images see.",
+@input_option("--images", type=PATH, required=True, help="Folder of the images that the model names.")
+@input_option("--scale", type=float, default=1.0, help="Metres per unit of the model.")
+@input_option("--min-track", type=click.IntRange(2), default=3, help="Use only points that this many images see.")
+@input_option(
+    "--max-error", type=float, default=2.0, help="Use only points of at most this mean reprojection error, in pixels."
 )
-@option(
-    "--max-error",
-    group=INPUTS,
-    type=float,
-    default=2.0,
-    show_default=True,
-    help="Use only points of at most this mean reprojection error, in pixels.",
-)
-@option(
-    "--min-points",
-    group=INPUTS,
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Leave out images with fewer points.",
-)
+@input_option("--min-points", type=click.IntRange(1), default=10, help="Leave out images with fewer points.")
 @prior_flags(
     text="Dense relative depth: a folder with a file for each image, or a network, as for 'leadline complete'.",
     metavar="DIR|NAME[:MODEL]",
 )
 @option("--resize-prior", group="Prior", is_flag=True, help="Interpolate a prior of another size to the image.")
-@option(
-    "-o", "--output", group=OUTPUTS, type=PATH, required=True, help="Folder for the results; made if it is not there."
-)
-@option(
-    "--format",
-    "file_format",
-    group=OUTPUTS,
-    type=click.Choice(FORMATS),
-    default="npy",
-    show_default=True,
-    help="File format of the depth.",
-)
-@option("--output-unit", group=OUTPUTS, help="Unit of the depth.  [default: m, i.e. the model's or --scale's; png mm]")
-@option("--calibrated", group=OUTPUTS, is_flag=True, help="Also write the calibrated prior, before the solve.")
-@option(
+@output_option("-o", "--output", type=PATH, required=True, help="Folder for the results; made if it is not there.")
+@output_option("--format", type=click.Choice(FORMATS), default="npy", help="File format of the depth.")
+@output_option("--output-unit", help="Unit of the depth.  [default: m, i.e. the model's or --scale's; png mm]")
+@output_option("--calibrated", is_flag=True, help="Also write the calibrated prior, before the solve.")
+@output_option(
     "--export",
     "exports",
-    group=OUTPUTS,
     type=click.Choice(EXPORTS),
     multiple=True,
     help="Also write the depth for a trainer, see below; may be repeated.",
 )
-@option(
+@output_option(
     "--transforms",
-    group=OUTPUTS,
     type=PATH,
     metavar="FILE",
     help="For --export nerfstudio: extend a copy of this file.  [default: the transforms.json beside --images, or a "
     "new one]",
 )
-@option("--overwrite", group=RUN, is_flag=True, help="Complete images again that are complete already.")
-@option("--quiet", group=RUN, is_flag=True, help="Print only notes and errors.")
+@run_option("--overwrite", is_flag=True, help="Complete images again that are complete already.")
+@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
 @completion_flags
 def command(
     model: Path,
     images: Path,
-    scale: float,
-    min_track: int,
-    max_error: float,
-    min_points: int,
     prior: PriorFlags,
     resize_prior: bool,
     output: Path,
-    file_format: str,
-    output_unit: str | None,
-    calibrated: bool,
     exports: tuple[str, ...],
     transforms: Path | None,
     overwrite: bool,
     quiet: bool,
     completion: CompletionOptions,
+    **values: Any,
 ) -> int:
     """Complete every image of MODEL, the folder of a COLMAP model, binary or text."""
-    from leadline.apps.terminal.folder_report import FolderReport, make_output_folder
-    from leadline.apps.terminal.messages import announce_compiling, say
+    from leadline.apps.terminal.commands import announce_compiling, say
+    from leadline.apps.terminal.progress import FolderReport, make_output_folder
     from leadline.batch.colmap import (
         ExportFormat,
         ModelJob,
@@ -144,12 +106,12 @@ def command(
     from leadline.io.frames import FrameOptions
 
     if not images.is_dir():
-        raise FileError(f"{param('images')} {images}: there is no such folder; give the one that holds the images.")
+        raise FileError(f"{param('images')} {images}: there is no such folder; give the folder of the images.")
     if output.resolve() == images.resolve():
         raise InputError(f"{param('output')} {output}: is the folder of the images; choose another.")
     if transforms is not None and "nerfstudio" not in exports:
         raise InputError(f"{param('transforms')} is for {param('export', 'nerfstudio')}; add it, or leave it out.")
-    limits = PointLimits(scale=scale, min_track=min_track, max_error=max_error, min_points=min_points)
+    limits, outputs = take_fields(PointLimits, values), take_fields(OutputOptions, values)
     priors, predictor = prior.open()
     if priors is not None and not priors.is_dir():
         raise FileError(f"{param('prior')} {priors}: there is no such folder; give one with a file for each image.")
@@ -157,7 +119,7 @@ def command(
     frames = FrameJob(
         folder=output,
         inputs=FrameOptions(resize_prior=resize_prior, **kind),  # type: ignore[arg-type]
-        outputs=OutputOptions(format=file_format, output_unit=output_unit, calibrated=calibrated),
+        outputs=outputs,
         completion=completion,
         predictor=predictor,
         overwrite=overwrite,
@@ -170,20 +132,15 @@ def command(
     make_output_folder(output)
     if predictor is not None:
         predictor.open()  # an error of the network is reported once, not for each image
-    if scale == 1.0:
+    if limits.scale == 1.0:
         say("note", "depth is in the unit of the model; --scale sets metres per unit.")
     ensure_compiled(completion, announce_compiling)
-    report = FolderReport(len(registered.images), output, quiet=quiet)
-    interrupted = ""
-    try:
-        with report:
-            complete_model(job, report.add)
-    except KeyboardInterrupt:
-        interrupted = "stopped by Ctrl-C; finished images are complete, and the same command continues from here."
-    code = report.finish(interrupted=interrupted)
+    with FolderReport(len(registered.images), output, quiet=quiet) as report:
+        complete_model(job, report.add)
+    code = report.finish("finished images are complete, and the same command continues from here.")
     completed = {outcome.stem for outcome in report.outcomes if outcome.state is not State.FAILED}
     finished = [image for name, image in sorted(registered.images.items()) if stem_of(name) in completed]
-    if not finished or interrupted:
+    if not finished or report.interrupted:
         return code
     for name in chosen:
         folder, notes = export_model(job, finished, name, transforms)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from leadline.apps.options import completion_flags
-from leadline.apps.terminal.help import CAMERA, INPUTS, OUTPUTS, PATH, RUN, Numbers, grouped_command, option
-from leadline.apps.terminal.prior_flags import PriorFlags, prior_flags
+from leadline.apps.terminal.commands import (
+    PATH,
+    Numbers,
+    announce_compiling,
+    camera_option,
+    grouped_command,
+    input_option,
+    option,
+    output_option,
+    run_option,
+    say_notes,
+)
+from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags, take_fields
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
 
@@ -45,141 +55,98 @@ Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
 
 @grouped_command(epilog=EXAMPLES)
 @click.argument("image", type=PATH)
-@option(
-    "--sparse",
-    group=INPUTS,
-    type=PATH,
-    help="Measured depth, a file or a folder; 0, NaN and inf mean not measured.",
+@input_option("--sparse", type=PATH, help="Measured depth, a file or a folder; 0, NaN and inf mean not measured.")
+@input_option(
+    "--points", type=PATH, metavar="CLOUD", help="A point cloud in place of --sparse; it needs --camera or --kitti."
 )
-@option(
-    "--points",
-    group=INPUTS,
-    type=PATH,
-    metavar="CLOUD",
-    help="A point cloud in place of --sparse; it needs --camera or --kitti.",
+@input_option(
+    "--unit", help="Unit of --sparse: mm, cm, m, kitti, tum ... or metres per count.  [default: guessed, with a note]"
 )
-@option(
-    "--unit",
-    group=INPUTS,
-    help="Unit of --sparse: mm, cm, m, kitti, tum ... or metres per count.  [default: guessed, with a note]",
-)
-@option(
+@input_option(
     "--scatter-sparse",
-    group=INPUTS,
     is_flag=True,
     help="If --sparse has another size than the image: move its measurements to the nearest pixels.",
 )
-@option("--confidence", group=INPUTS, type=PATH, help="Confidence of each pixel of --sparse, a file or a folder.")
-@option(
+@input_option("--confidence", type=PATH, help="Confidence of each pixel of --sparse, a file or a folder.")
+@input_option(
     "--min-confidence",
-    group=INPUTS,
     type=float,
     help="Leave out measurements of lower confidence.  [default: 2, the highest of ARKit's levels]",
 )
-@option(
+@input_option(
     "--noise",
-    group=INPUTS,
     type=Numbers(),
     metavar="C[,P[,Q]]",
     help="Standard deviation of a measurement z: the root of C^2 + (P z)^2 + (Q z^2)^2, in metres.  [default: the "
     "measurements are exact]",
 )
-@option("--valid", group=INPUTS, type=PATH, help="Mask, a file or a folder: > 0 where the inputs may be used.")
+@input_option("--valid", type=PATH, help="Mask, a file or a folder: > 0 where the inputs may be used.")
 @prior_flags(text="Dense relative depth: a file, a folder, or a network by its name and, optionally, its model.")
 @option("--resize-prior", group="Prior", is_flag=True, help="Interpolate a prior of another size to the image.")
-@option(
+@camera_option(
     "--intrinsics",
-    group=CAMERA,
     type=Numbers(),
     metavar="FX,FY,CX,CY",
     help="Pinhole camera in pixels, for --ply; pixel centres are at integers.",
 )
-@option(
+@camera_option(
     "--camera",
-    group=CAMERA,
     type=PATH,
     metavar="FILE",
     help="Camera as JSON, for --ply and --points: {width, height, fx, fy, cx, cy}; a lens adds model and params.",
 )
-@option(
-    "--extrinsics",
-    group=CAMERA,
-    type=PATH,
-    metavar="FILE",
-    help="For --points: transform from the cloud to the camera, JSON.",
+@camera_option(
+    "--extrinsics", type=PATH, metavar="FILE", help="For --points: transform from the cloud to the camera, JSON."
 )
-@option(
+@camera_option(
     "--kitti",
-    group=CAMERA,
     type=PATH,
     metavar="PATH",
     help="For --points: KITTI's calibration, in place of --camera and --extrinsics.",
 )
-@option(
-    "-o", "--output", group=OUTPUTS, type=PATH, required=True, help="Folder for the results; made if it is not there."
-)
-@option(
-    "--format",
-    "file_format",
-    group=OUTPUTS,
-    type=click.Choice(FORMATS),
-    default="png",
-    show_default=True,
-    help="File format of the depth.",
-)
-@option(
+@output_option("-o", "--output", type=PATH, required=True, help="Folder for the results; made if it is not there.")
+@output_option("--format", type=click.Choice(FORMATS), default="png", help="File format of the depth.")
+@output_option(
     "--output-unit",
-    group=OUTPUTS,
     help="Unit of the depth.  [default: m; for png the unit of --sparse if it is a centimetre or finer and 16 bits of "
     "it hold the depth, else mm, else kitti]",
 )
-@option("--calibrated", group=OUTPUTS, is_flag=True, help="Also write the calibrated prior, before the solve.")
-@option(
+@output_option("--calibrated", is_flag=True, help="Also write the calibrated prior, before the solve.")
+@output_option(
     "--sigma",
-    group=OUTPUTS,
     is_flag=True,
     help="Also write the standard deviation of the depth in metres (npy beside a png). It takes three times as long.",
 )
-@option("--ply", group=OUTPUTS, is_flag=True, help="Also write a coloured point cloud; needs a camera.")
-@option(
-    "--jobs", group=RUN, type=click.IntRange(1), default=1, show_default=True, help="Worker processes, for folders."
-)
-@option("--overwrite", group=RUN, is_flag=True, help="Complete frames again that are complete already.")
-@option("--quiet", group=RUN, is_flag=True, help="Print only notes and errors.")
+@output_option("--ply", is_flag=True, help="Also write a coloured point cloud; needs a camera.")
+@run_option("--jobs", type=click.IntRange(1), default=1, help="Worker processes, for folders.")
+@run_option("--overwrite", is_flag=True, help="Complete frames again that are complete already.")
+@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
 @completion_flags
 def command(
     image: Path,
     sparse: Path | None,
     points: Path | None,
-    unit: str | None,
-    scatter_sparse: bool,
     confidence: Path | None,
     min_confidence: float | None,
     noise: tuple[float, ...] | None,
     valid: Path | None,
     prior: PriorFlags,
-    resize_prior: bool,
     intrinsics: tuple[float, ...] | None,
     camera: Path | None,
     extrinsics: Path | None,
     kitti: Path | None,
     output: Path,
-    file_format: str,
-    output_unit: str | None,
-    calibrated: bool,
-    sigma: bool,
-    ply: bool,
     jobs: int,
     overwrite: bool,
     quiet: bool,
     completion: CompletionOptions,
+    **values: Any,
 ) -> int:
     """Complete IMAGE, an image or a folder of images, from sparse metric depth and a dense relative prior.
 
     In folders, the files of a frame have the same name up to the suffix.
     """
-    from leadline.apps.terminal.folder_report import FolderReport, make_output_folder, print_outcome
-    from leadline.apps.terminal.messages import announce_compiling, say_notes
+    from leadline.apps.terminal.progress import FolderReport, make_output_folder, print_outcome
     from leadline.batch.folder import complete_folder, match_frames
     from leadline.batch.frame import FrameJob, OutputOptions, complete_frame, ensure_compiled
     from leadline.io.frames import MIN_CONFIDENCE, FrameFiles, FrameOptions
@@ -189,23 +156,21 @@ def command(
     if min_confidence is not None and confidence is None:
         raise InputError(f"{param('min_confidence')} needs a map of confidence; add {param('confidence')}.")
     prior_file, predictor = prior.open(_focal_length(intrinsics, camera))
-    used = ply or points is not None or (predictor is not None and "focal" in predictor.options)
+    outputs = take_fields(OutputOptions, values)
+    used = outputs.ply or points is not None or (predictor is not None and "focal" in predictor.options)
     if (intrinsics or camera) and not used:
         raise InputError(
             f"{param('intrinsics')} and {param('camera')} are for a point cloud; add {param('ply', True)}, or leave "
             "them out."
         )
     inputs = FrameOptions(
-        unit=unit,
+        **values,
         prior_kind=prior.kind if prior_file else None,
         prior_floor=prior.floor if prior_file else None,
-        resize_prior=resize_prior,
-        scatter_sparse=scatter_sparse,
         min_confidence=MIN_CONFIDENCE if min_confidence is None else min_confidence,
         noise=_noise(noise),
         intrinsics=intrinsics,
     )
-    outputs = OutputOptions(format=file_format, output_unit=output_unit, calibrated=calibrated, sigma=sigma, ply=ply)
     given = {"image": image, "sparse": sparse, "points": points, "prior": prior_file}
     given |= {"valid": valid, "confidence": confidence}
     paths = {name: path for name, path in given.items() if path is not None}
@@ -231,14 +196,9 @@ def command(
     matches = match_frames(paths, camera=camera)
     say_notes(matches.notes)
     ensure_compiled(completion, announce_compiling)
-    report = FolderReport(len(matches.frames), output, quiet=quiet)
-    interrupted = ""
-    try:
-        with report:
-            complete_folder(matches.frames, job, report.add, workers=jobs)
-    except KeyboardInterrupt:
-        interrupted = "stopped by Ctrl-C; finished frames are complete, and the same command continues from here."
-    return report.finish(interrupted=interrupted, also=matches.ambiguous)
+    with FolderReport(len(matches.frames), output, quiet=quiet) as report:
+        complete_folder(matches.frames, job, report.add, workers=jobs)
+    return report.finish("finished frames are complete, and the same command continues from here.", matches.ambiguous)
 
 
 def _noise(numbers: tuple[float, ...] | None) -> Noise | None:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leadline.apps.progress import image_progress
-from leadline.apps.terminal.help import PATH, LazyGroup, grouped_command, key_value_option, option
-from leadline.apps.terminal.messages import say
+from leadline.apps.terminal.commands import PATH, LazyGroup, grouped_command, key_value_option, option, say
+from leadline.apps.terminal.progress import image_progress
 from leadline.base.errors import FileError, param
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ Examples:
 )
 @_NAME
 @_ROOT
-@option("--read", "reads", default="8", show_default=True, metavar="N|all", help="How many images to read.")
+@option("--read", "reads", default="8", metavar="N|all", help="How many images to read.")
 @_OPTIONS
 @click.pass_context
 def check(ctx: click.Context, name: str, root: Path, reads: str, options: dict[str, Any]) -> None:
@@ -151,28 +150,14 @@ Examples:
 @_NAME
 @_ROOT
 @option("-o", "--output", type=PATH, help="Also write a table with a row per image.")
-@option(
-    "--far",
-    "far_ratio",
-    type=float,
-    default=2.0,
-    show_default=True,
-    help="Pixels beyond this many medians of their image are far.",
-)
-@option(
-    "--share",
-    type=click.FloatRange(0, 1),
-    default=0.1,
-    show_default=True,
-    help="Count the images with a larger share of far pixels.",
-)
+@option("--far", "far_ratio", type=float, default=2.0, help="Pixels beyond this many medians of their image are far.")
+@option("--share", type=click.FloatRange(0, 1), default=0.1, help="Count the images with a larger share of far pixels.")
 @option(
     "--radius",
     "radii",
     type=click.IntRange(0),
     multiple=True,
     default=(4, 8, 16),
-    show_default=True,
     help="Radius of the window, in pixels of the full resolution; may be repeated.",
 )
 @_OPTIONS

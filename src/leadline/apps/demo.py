@@ -17,12 +17,12 @@ from leadline.bench.metrics import DepthScores, NormalScores, depth_scores, norm
 from leadline.bench.observations import CASES, Case, Observations, observe
 from leadline.core.options import CompletionOptions
 from leadline.core.prior import Prior
+from leadline.datasets import Scene
 from leadline.datasets.rendered import network_like_prior, render
-from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import Camera
-from leadline.io.atomic import atomic_write, write_text
-from leadline.io.clouds.ply import write_ply
-from leadline.io.depth.files import write_depth
+from leadline.io.depth import write_depth
+from leadline.io.files import atomic_write, write_text
+from leadline.io.ply import write_ply
 from leadline.methods import MethodResult
 from leadline.report.colour import Picture, colour_range, colourise, draw_measurements, normals_picture
 from leadline.report.tiles import ColourBar, Tile, draw_panel
@@ -84,21 +84,7 @@ def run_demo(output: Path, *, width: int = 640, height: int = 480, seed: int = 0
     Written into `output`, which is made if needed: ``demo.png`` (a panel of pictures), ``demo_depth.png`` (16-bit
     millimetres), ``cloud.ply`` (the completed depth as coloured points) and ``demo.json`` (options and scores).
 
-    Parameters
-    ----------
-    output : path
-        A folder.
-    width, height : int
-        Size of the rendered picture in pixels.
-    seed : int
-        Of the room and of the errors of the prior. The measurements are a fixed grid.
-    console : rich.console.Console
-        Where the table is printed.
-
-    Raises
-    ------
-    FileError
-        If `output` cannot be made or written to.
+    `seed` is that of the room and of the errors of the prior; the measurements are a fixed grid.
     """
     output = Path(output)
     try:
@@ -149,8 +135,8 @@ def _table(scores: tuple[DemoScore, ...]) -> Table:
     best = {(case, kind): np.nanmin([values[name, case, kind] for name in DEMO_METHODS]) for case, kind in columns}
     table = Table(
         title="Error where nothing was measured: AbsRel, and the median normal error NMed in degrees",
-        caption="Lower is better; the lowest is bold. An artificial prior on a rendered room illustrates, it does not "
-        "prove. MAE and more are in demo.json.",
+        caption="Lower is better; the lowest is bold. The prior is artificial and the room rendered, so this is only "
+        "an illustration. MAE and more are in demo.json.",
         box=box.SIMPLE_HEAD,  # fits a terminal of 80 columns
         padding=(0, 1, 0, 0),
     )

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from leadline.apps.options import completion_flags
-from leadline.apps.terminal.help import INPUTS, OUTPUTS, PATH, PRIOR, grouped_command, option
-from leadline.apps.terminal.messages import say, say_notes
-from leadline.apps.terminal.prior_flags import PriorFlags, prior_flags
+from leadline.apps.terminal.commands import INPUTS, OUTPUTS, PATH, PRIOR, grouped_command, option, say, say_notes
+from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
-from leadline.io.frames import FrameFiles, FrameOptions, read_frame
 
 if TYPE_CHECKING:
+    from leadline.io.frames import FrameFiles, FrameOptions
     from leadline.priors.predictor import Predictor
     from leadline.report.image_results import ImageResults
 
@@ -104,6 +102,8 @@ def command(
     Give the files of 'leadline complete' and a --reference. Or give --run and --image for an image of a benchmark run,
     whose depth maps are computed again from its protocol.
     """
+    from leadline.io.frames import FrameFiles, FrameOptions
+
     if run is None:
         _refuse_given(("name", "dataset", "case", "methods"), "it selects from a --run, which is not given")
         needed = {"image": image, "sparse": sparse, "prior": prior.spec, "reference": reference}
@@ -127,19 +127,18 @@ def command(
             raise InputError("with --run, --image names the image; leave the file out.")
         _refuse_given((), "with --run, the inputs and options are those of the run", but=_RUN)
         results = _from_run(run, prior.spec, name, dataset, case, methods)
-    from leadline.report.diagnostics.diagnosis import SCALED_PRIOR, diagnose
-    from leadline.report.diagnostics.files import write_diagnosis
+    from leadline.report.diagnostics import SCALED_PRIOR, diagnose, write_diagnosis
 
     found = diagnose(results, bin_width=bin_width)
-    written = write_diagnosis(found, results, output)
-    if written.no_groups:
-        say("note", f"there is no plot of groups: {written.no_groups}")
+    paths, no_groups = write_diagnosis(found, results, output)
+    if no_groups:
+        say("note", f"there is no plot of groups: {no_groups}")
     width = max(map(len, found.linearity))
     click.echo(f"{found.title}: exponent {found.profile.chosen:.4g}")
     for label, entry in found.linearity.items():
         errors = "" if label == SCALED_PRIOR else f"  trend error {entry.trend_cm:7.2f} cm  MAE {entry.mae:.4f} m"
         click.echo(f"  {label:<{width}}  r {entry.pearson:.4f}{errors}")
-    click.echo("\n".join(f"wrote {path}" for path in written.paths))
+    click.echo("\n".join(f"wrote {path}" for path in paths))
     few = [label for label, entry in found.linearity.items() if entry.few_displayed]
     if few:
         say(
@@ -168,6 +167,7 @@ def _from_files(
     completion: CompletionOptions,
 ) -> ImageResults:
     from leadline.io.frame_checks import read_reference
+    from leadline.io.frames import read_frame
     from leadline.report.image_results import compare_methods
 
     for name, path in {**files.paths(), "reference": reference}.items():
@@ -184,7 +184,7 @@ def _from_files(
 def _from_run(
     run: Path, prior: str | None, name: str | None, dataset: str | None, case: str | None, methods: tuple[str, ...]
 ) -> ImageResults:
-    from leadline.report.figures.catalogue import run_source
+    from leadline.report.figures import run_source
     from leadline.report.image_results import COMPARED_METHODS, recompute_results
 
     if name is None:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import click
 
-from leadline.apps.terminal.messages import say
-
-_PATH = click.Path(path_type=Path)
+from leadline.apps.terminal.commands import INPUTS, OUTPUTS, PATH, grouped_command, option, say
 
 
-@click.command(
+@grouped_command(
     epilog="""\b
 Examples:
   leadline figures RUN -o FIGURES
@@ -29,14 +27,16 @@ of the run, so its data must still be available.
 Exit code: 0 if a figure was drawn, 2 if none.
 """
 )
-@click.argument("folder", type=_PATH, metavar="[RUN]", required=False)
+@click.argument("folder", type=PATH, metavar="[RUN]", required=False)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("-o", "--output", type=_PATH, help="Folder for the figures; created if it does not exist.")
-@click.option("--prior", help="Label of the prior.  [default: the first of the run]")
-@click.option("--case", "cases", multiple=True, help="Use only this case; may be repeated.  [default: all]")
-@click.option("--image", help="Image of the figures of single images.  [default: chosen by the rule of each figure]")
-@click.option("--published", is_flag=True, help="Draw the paper's published numbers instead of a run.")
-@click.option("--list", "listing", is_flag=True, help="List the figures and what they show.")
+@option("--prior", group=INPUTS, help="Label of the prior.  [default: the first of the run]")
+@option("--case", "cases", group=INPUTS, multiple=True, help="Use only this case; may be repeated.  [default: all]")
+@option(
+    "--image", group=INPUTS, help="Image of the figures of single images.  [default: chosen by the rule of each figure]"
+)
+@option("--published", group=INPUTS, is_flag=True, help="Draw the paper's published numbers instead of a run.")
+@option("-o", "--output", group=OUTPUTS, type=PATH, help="Folder for the figures; created if it does not exist.")
+@option("--list", "listing", is_flag=True, help="List the figures and what they show.")
 def command(
     folder: Path | None,
     names: tuple[str, ...],
@@ -52,7 +52,7 @@ def command(
     A figure that needs records that the run does not have is left out with a note.
     """
     from leadline.base.errors import InputError, LeadlineError, MissingExtra
-    from leadline.report.figures.catalogue import FIGURES, describe, draw, published_source, run_source
+    from leadline.report.figures import FIGURES, describe, draw, published_source, run_source
     from leadline.report.figures.plotting import save
 
     if listing:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from leadline.apps.terminal.help import LazyGroup, grouped_command, key_value_option, option
+from leadline.apps.terminal.commands import LazyGroup, grouped_command, key_value_option, option
 
 # The subcommands: `{name: ("module:attribute", short help)}`.
 SUBCOMMANDS = {
@@ -33,9 +33,8 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """List the methods: what each does, its licence, and whether it can run here."""
     if ctx.invoked_subcommand is not None:
         return
-    from leadline.methods import METHODS
+    from leadline.methods import METHODS, missing_requirement
     from leadline.methods.external.server_program import SYSTEMS
-    from leadline.methods.requirements import missing_requirement
 
     rows: list[dict[str, Any]] = [
         {
@@ -69,7 +68,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 
 def _setup_command(name: str) -> str:
-    from leadline.methods.external.setups import required_options
+    from leadline.methods.external.systems import required_options
 
     options = "".join(f" --method-option {key}=VALUE" for key in required_options(name))
     return f"leadline methods setup {name} --python PATH --repo PATH{options}"
@@ -90,11 +89,11 @@ Examples:
     "--method-option", "options", help="An option of the system for every call, e.g. device=cpu; may be repeated."
 )
 def setup(name: str, python: str, repo: str | None, options: dict[str, Any]) -> None:
-    """Set up the trained system NAME: check that it can be imported, and remember where.
+    """Set up the trained system NAME: check that it can be imported, and record where it is.
 
     The system stays in its own environment: leadline starts it with that interpreter and exchanges files with it.
     """
-    from leadline.methods.external.setups import set_up, setups_path
+    from leadline.methods.external.systems import set_up, setups_path
 
     found = set_up(name, python, repo, options)
     known = ", ".join(f"{what} {value}" for what, value in found.versions.items())
@@ -110,7 +109,7 @@ Example:
 @click.argument("name", metavar="NAME")
 def remove(name: str) -> None:
     """Remove the setup of the trained system NAME. The system itself is not deleted."""
-    from leadline.methods.external.setups import remove_setup
+    from leadline.methods.external.systems import remove_setup
 
     remove_setup(name)
     click.echo(f"{name}: no longer set up.")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leadline.apps.terminal.help import OUTPUTS, PATH, RUN, grouped_command, option
-from leadline.apps.terminal.prior_flags import PriorFlags, prior_flags
+from leadline.apps.terminal.commands import PATH, grouped_command, option, output_option, run_option
+from leadline.apps.terminal.flags import PriorFlags, prior_flags
 
 if TYPE_CHECKING:
     from leadline.priors import PriorFacts
 
-FORMATS = ("npy", "npz", "exr", "pfm", "tiff")  # those that return the same numbers
+FORMATS = ("npy", "npz", "exr", "pfm", "tiff")  # formats that preserve the numbers exactly
 
 
 @grouped_command(
@@ -51,7 +51,7 @@ def command(as_json: bool) -> None:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("name")
-    for title, width in (("predicts", 10), ("licence", 14), ("extra", 16), ("weights", 7)):  # as the longest words
+    for title, width in (("predicts", 10), ("licence", 14), ("extra", 16), ("weights", 7)):  # the longest entries
         table.add_column(title, width=width)
     for row in rows:
         licence = Text(row["licence"])
@@ -104,7 +104,7 @@ def _install(facts: PriorFacts) -> str | None:
 
 
 def _cache_facts() -> dict[str, Any]:
-    from leadline.priors.prediction_cache import default_cache_folder
+    from leadline.priors.predictor import default_cache_folder
 
     sizes = [path.stat().st_size for path in default_cache_folder().rglob("*.npy")]
     return {"path": str(default_cache_folder()), "files": len(sizes), "megabytes": round(sum(sizes) / 1e6, 1)}
@@ -130,27 +130,19 @@ Exit code: 0 all done; 1 an image of several failed; 2 nothing could be done;
 )
 @click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=PATH)
 @prior_flags(text="The network; 'leadline priors' lists them.", metavar="NAME[:MODEL]", file=False)
-@option(
-    "-o", "--output", group=OUTPUTS, type=PATH, required=True, help="Folder for the predictions; made if not there."
+@output_option("-o", "--output", type=PATH, required=True, help="Folder for the predictions; made if not there.")
+@output_option(
+    "--format", "file_format", type=click.Choice(FORMATS), default="npy", help="File format of the predictions."
 )
-@option(
-    "--format",
-    "file_format",
-    group=OUTPUTS,
-    type=click.Choice(FORMATS),
-    default="npy",
-    show_default=True,
-    help="File format of the predictions.",
-)
-@option("--overwrite", group=RUN, is_flag=True, help="Predict images again that are predicted already.")
-@option("--quiet", group=RUN, is_flag=True, help="Print only notes and errors.")
+@run_option("--overwrite", is_flag=True, help="Predict images again that are predicted already.")
+@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
 def predict(
     images: tuple[Path, ...], prior: PriorFlags, output: Path, file_format: str, overwrite: bool, quiet: bool
 ) -> int:
     """Save the prediction of a network for each IMAGE, an image or a folder of images."""
-    from leadline.apps.terminal.folder_report import FolderReport, make_output_folder, print_outcome
+    from leadline.apps.terminal.progress import FolderReport, make_output_folder, print_outcome
+    from leadline.batch.folder import list_images, save_prediction
     from leadline.batch.outcome import Outcome, outcome_of
-    from leadline.batch.predictions import list_images, save_prediction
 
     predictor = prior.predictor()
     predictor.open()  # an error of the network is reported once, not for each image
@@ -163,12 +155,7 @@ def predict(
     if len(found) == 1 and images[0].is_file():
         print_outcome(save(found[0]), quiet=quiet)
         return 0
-    report = FolderReport(len(found), output, quiet=quiet, doing="predicting")
-    interrupted = ""
-    try:
-        with report:
-            for image in found:
-                report.add(outcome_of(image.stem, partial(save, image)))
-    except KeyboardInterrupt:
-        interrupted = "stopped by Ctrl-C; the same command continues from here."
-    return report.finish(interrupted=interrupted)
+    with FolderReport(len(found), output, quiet=quiet, doing="predicting") as report:
+        for image in found:
+            report.add(outcome_of(image.stem, partial(save, image)))
+    return report.finish("the same command continues from here.")

@@ -1,1 +1,1 @@
-"""What every other package builds on: errors, array types, compilation, registries, JSON."""
+"""Used by all other packages: errors, array types, compilation, registries, JSON and executors."""

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, get_args
 
 Wording = Callable[[str, "str | None"], str]
-"""From a parameter's dotted name, and the value it should take (None if none is meant), to what a user reads."""
+"""Function of a parameter's dotted name and its recommended value, or None; returns the text that a user reads."""
 
 # ASCII control characters as delimiters: no file name or formatted value contains them.
 _OPEN, _ASSIGN, _CLOSE = "\x02", "\x1d", "\x03"
@@ -24,12 +24,8 @@ _REFERENCE = re.compile(f"{_OPEN}([^{_ASSIGN}{_CLOSE}]*)(?:{_ASSIGN}([^{_CLOSE}]
 def param(name: str, value: object = None) -> str:
     """A reference to a parameter, to be put into the message of an error, a status or a note.
 
-    Parameters
-    ----------
-    name : str
-        The Python name. Fields of nested options are dotted: ``fit.max_iterations``.
-    value : optional
-        The value that the message recommends, e.g. ``param("kind", "disparity")``.
+    `name` is the Python name, dotted for fields of nested options (``fit.max_iterations``); `value` is the value that
+    the message recommends.
 
     Examples
     --------
@@ -64,7 +60,7 @@ def _is_number(text: str) -> bool:
 
 
 class LeadlineError(Exception):
-    """A problem that a user can solve: the message says which input, what was expected, what came, what to do."""
+    """A problem that a user can solve. The message names the input, what was expected and given, and what to do."""
 
     def __str__(self) -> str:
         return self.render()
@@ -87,14 +83,19 @@ class MissingExtra(LeadlineError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs the package '{package}': pip install 'leadline[{extra}]'")
+        self._arguments = (package, extra, purpose)
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str]]:
+        """Pickle by the constructor's arguments, so that a worker process can pass the error to its parent."""
+        return type(self), self._arguments
 
 
 class NotConverged(LeadlineError, RuntimeError):
-    """Raised only under ``strict=True``: a stage fell back or stopped before its tolerance."""
+    """A stage used a fallback or stopped before its tolerance; raised only with ``strict=True``."""
 
 
 class Status(Enum):
-    """Base of the statuses of all stages. Each value is a sentence that tells a person what happened."""
+    """Base of the statuses of all stages. Each value is a sentence that describes what happened."""
 
     def __str__(self) -> str:
         return self.describe()

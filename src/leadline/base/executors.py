@@ -1,7 +1,7 @@
-"""Independent work items done in this process or in several; `ray_executor` does the same on a Ray cluster.
+"""Run independent work items in this process or in several; `ray_executor` runs them on a Ray cluster.
 
-Every executor is a generator of pairs (item, result) in the order of completion. The result is None for an item whose
-worker process died at it twice. Only the process that iterates sees the results, so that it alone writes files.
+Every executor is a generator of pairs (item, result) in the order of completion. The result of an item is None if
+its worker process died twice. Only the process that iterates sees the results, so that it alone writes files.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ItemIn = TypeVar("ItemIn", contravariant=True)
 ResultOut = TypeVar("ResultOut", covariant=True)
 
 _BLAS_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_IN_FLIGHT = 2  # items per worker that are submitted: no worker waits for the parent, and few items are lost with one
+_IN_FLIGHT = 2  # submitted items per worker: workers need not wait for the parent, and few are lost if one dies
 
 
 class Job(Protocol[ItemIn, ResultOut]):
-    """What is done with each item. It is pickled once per worker and must return a result for every failure."""
+    """The work to do on each item. A job is pickled once per worker and must return a result for every failure."""
 
     def start(self, threads: int) -> Callable[[ItemIn], ResultOut]:
-        """Called once in each process, with the number of threads it may use; returns the function of an item.
+        """Called once in each process, with the number of threads to use; returns the function to call on each item.
 
         If that function has a method ``prefetch``, the serial executor calls it with the next item before each item.
         """
@@ -40,7 +40,7 @@ class Job(Protocol[ItemIn, ResultOut]):
 
 
 def serial(job: Job[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result | None]]:
-    """One item after the other in this process, with all of its threads."""
+    """Run one item after the other in this process, with all of its threads."""
     work = job.start(available_cores())
     prefetch = getattr(work, "prefetch", None)
     waiting = deque(items)
@@ -54,16 +54,11 @@ def serial(job: Job[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item
 def processes(
     job: Job[Item, Result], items: Iterable[Item], *, workers: int | None = None
 ) -> Iterator[tuple[Item, Result | None]]:
-    """Several items at a time, in worker processes that share the cores.
+    """Run several items at a time, in worker processes that share the cores.
 
-    A process that dies takes the items in flight with it. Each of them is then repeated alone in a fresh process. An
-    item at which that process dies as well gets the result None, and the others go on. Closing the generator, or
+    If a process dies, the items in flight are lost. Each of them is then repeated alone in a new process. If that
+    process dies as well, the result of the item is None, and the other items continue. Closing the generator, or
     Ctrl-C, ends the workers.
-
-    Parameters
-    ----------
-    workers : int, optional
-        Number of processes. Default: one per core.
     """
     workers = worker_count(workers)
     threads = max(1, available_cores() // workers)
@@ -82,7 +77,7 @@ def processes(
 
 
 def available_cores() -> int:
-    """Cores that this process may use, which in a container or under a scheduler are not all there are."""
+    """Number of cores that this process may use; in a container or under a scheduler these may not be all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -136,7 +131,7 @@ def _pool(job: Job[Any, Any], workers: int, threads: int) -> Iterator[ProcessPoo
     finally:
         running = list((getattr(pool, "_processes", None) or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in running:  # after an error or Ctrl-C nobody waits for the items in flight
+        for process in running:  # after an error or Ctrl-C the items in flight are not needed
             process.terminate()
         for process in running:
             process.join()
@@ -162,14 +157,14 @@ class _Worker:
 
 def _start(job: Job[Any, Any], threads: int) -> None:
     """Runs in each new worker before its first item."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     limit_threads(threads)
     _Worker.work = job.start(threads)
 
 
 def _exit_with_parent() -> None:
-    """A killed parent cannot stop its workers, which would wait for work for ever."""
+    """Exit when the parent ends: a killed parent cannot stop its workers, which would wait for work for ever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

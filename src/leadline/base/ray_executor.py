@@ -11,8 +11,8 @@ from leadline.base.errors import FileError, MissingExtra
 from leadline.base.executors import Item, Job, Result, limit_threads
 
 ATTEMPTS = 5
-"""Losses of a worker or node at one item before its result is None: a node that is shut down loses several items."""
-_IN_FLIGHT = 2  # items per slot of the cluster that are submitted
+"""Runs of an item, each ended by the loss of its worker or node, before its result is None."""
+_IN_FLIGHT = 2  # submitted items per slot of the cluster
 
 _log = logging.getLogger(__name__)
 _started: dict[str, Callable[[Any], Any]] = {}
@@ -21,23 +21,10 @@ _started: dict[str, Callable[[Any], Any]] = {}
 def on_ray(
     job: Job[Item, Result], items: Iterable[Item], *, address: str | None = None, threads: int = 1
 ) -> Iterator[tuple[Item, Result | None]]:
-    """Items as tasks of a Ray cluster; an item whose node is lost is repeated on another one.
+    """Run items as tasks of a Ray cluster; an item whose node is lost is repeated on another one.
 
-    Every node needs leadline and the data under the same paths.
-
-    Parameters
-    ----------
-    address : str, optional
-        Of the cluster, e.g. ``auto`` or ``ray://head:10001``. Default: a new cluster on this machine.
-    threads : int
-        Cores that each task reserves and uses.
-
-    Raises
-    ------
-    MissingExtra
-        Ray is not installed.
-    FileError
-        There is no cluster at that address.
+    Every node needs leadline and the data under the same paths. `address` is e.g. ``auto`` or ``ray://head:10001``;
+    without one, a new cluster is started on this machine. `threads` is the number of cores of each task.
     """
     try:
         import ray
@@ -58,7 +45,7 @@ def on_ray(
 
 
 def _drain(ray: Any, job: Job[Any, Any], waiting: deque[tuple[int, Any]], threads: int) -> Iterator[tuple[Any, Any]]:
-    # Ray's own retries are off: here an item that kills its worker can be told from a node that was lost.
+    # Ray's own retries are off, because the losses of each item are counted and logged here.
     task = ray.remote(num_cpus=threads, max_retries=0)(_run)
     shared = ray.put(job)
     running: dict[Any, tuple[int, Any]] = {}
@@ -93,7 +80,7 @@ def _drain(ray: Any, job: Job[Any, Any], waiting: deque[tuple[int, Any]], thread
 
 
 def _run(job: Job[Any, Any], name: str, threads: int, item: Any) -> Any:
-    """Runs on a node. What the job opens at its start is kept for the later items in the same process."""
+    """Runs on a node. The job is started once and used for all later items in the same process."""
     if name not in _started:
         _started.clear()
         limit_threads(threads)

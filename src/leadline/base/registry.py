@@ -54,7 +54,7 @@ class Registry(Mapping[str, str]):
     entries : mapping
         ``{name: "module:attribute"}``.
     parameter : str, optional
-        The parameter that an unknown name is an error of. Default: `kind`.
+        Parameter that the error about an unknown name mentions. Default: `kind`.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Registry(Mapping[str, str]):
         return len(self._entries)
 
     def check(self, name: str) -> str:
-        """`name` itself; `InputError` with close matches if it is not registered."""
+        """Return `name`; raise `InputError` with close matches if it is not registered."""
         if name not in self._entries:
             raise InputError(f"{param(self.parameter)}: there is no {self.kind} {name!r}; {suggestion(name, self)}")
         return name

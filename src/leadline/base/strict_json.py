@@ -1,4 +1,4 @@
-"""JSON as the standard has it: no NaN, no infinity."""
+"""JSON that conforms to the standard: no NaN, no infinity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dump_json(value: Any, *, indent: int | None = 2) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """The same compact text for the same content, whatever the order of its keys; for keys and digests.
+    """Compact JSON that does not depend on the order of keys; for cache keys and digests.
 
     Values that JSON cannot represent are written as their ``str``.
     """

@@ -1,1 +1,1 @@
-"""Frames completed from files to files: one frame, a folder, a COLMAP model, a ROS bag; and predictions saved."""
+"""Completion of files: one frame, a folder, a COLMAP model or a ROS bag; and saving of predictions."""

@@ -15,11 +15,10 @@ from leadline.base.arrays import FloatArray
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import dump_json
 from leadline.batch.frame import ensure_compiled
-from leadline.batch.outcome import Outcome, State, outcome_of
-from leadline.batch.sidecar import package_version
+from leadline.batch.outcome import Outcome, State, outcome_of, package_version
 from leadline.core.options import CompletionOptions
 from leadline.geometry.cameras import Camera
-from leadline.io.atomic import write_text
+from leadline.io.files import write_text
 from leadline.io.notes import Note, NoteKind
 from leadline.io.placement import scale_camera
 from leadline.io.ros import messages as ros_messages
@@ -27,60 +26,30 @@ from leadline.io.ros.bags import IMAGES, INFOS, POINTS, Bag, DepthWriter, match_
 from leadline.priors.predictor import Predictor
 
 if TYPE_CHECKING:
-    from leadline.geometry.lenses import ColmapCamera
+    from leadline.geometry.cameras import ColmapCamera
     from leadline.geometry.poses import Transform
 
 
 @dataclass(frozen=True, kw_only=True)
 class BagOptions:
-    """Topics of a bag, and how its measurements are projected.
+    """Topics of a bag, and how its measurements are projected. One of `points` and `depth` is needed."""
 
-    Parameters
-    ----------
-    image, camera_info : str
-        Topics of the images and of their camera.
-    points, depth : str, optional
-        Topic of the measurements: a point cloud or depth images. One of the two is needed.
-    depth_camera_info : str, optional
-        Topic of the camera of `depth`. Default: the depth is registered to the images, pixel by pixel.
-    max_gap : float
-        Largest difference in seconds between the stamps of an image and its measurements.
-    tf : bool, optional
-        Whether points are transformed by /tf and /tf_static. Default: yes, unless `extrinsics` is given.
-    extrinsics : Path, optional
-        JSON file of the transform from the points to the camera.
-    rectified : bool
-        Whether the images are rectified, so that the matrix P of the camera info holds and no distortion.
-    min_range, max_range : float
-        Points outside these distances, in metres, are left out.
-    see_through : bool
-        Whether points that show through nearer surfaces are removed.
-    topic : str
-        Topic of the depth that is written.
-    millimetres : bool
-        Whether depth is written as 16UC1 in millimetres, not as 32FC1 in metres.
-    cloud : bool
-        Whether the depth is also written as a coloured point cloud.
-    limit : int, optional
-        Only this many images are completed.
-    """
-
-    image: str
+    image: str  # topics of the images and of their camera
     camera_info: str
-    points: str | None = None
-    depth: str | None = None
-    depth_camera_info: str | None = None
-    max_gap: float = 0.05
-    tf: bool | None = None
-    extrinsics: Path | None = None
-    rectified: bool = False
-    min_range: float = 0.0
+    points: str | None = None  # topic of a point cloud
+    depth: str | None = None  # topic of depth images
+    depth_camera_info: str | None = None  # without one, the depth is registered to the images, pixel by pixel
+    max_gap: float = 0.05  # largest difference in seconds between the stamps of an image and its measurements
+    tf: bool | None = None  # whether points are transformed by /tf and /tf_static; None: unless `extrinsics` is given
+    extrinsics: Path | None = None  # JSON file of the transform from the points to the camera
+    rectified: bool = False  # whether images are rectified: use the matrix P of the camera info and no distortion
+    min_range: float = 0.0  # metres; nearer points are left out
     max_range: float = math.inf
-    see_through: bool = True
-    topic: str = "/leadline/depth/image"
-    millimetres: bool = False
-    cloud: bool = False
-    limit: int | None = None
+    see_through: bool = True  # whether points that show through nearer surfaces are removed
+    topic: str = "/leadline/depth/image"  # of the depth that is written
+    millimetres: bool = False  # whether depth is written as 16UC1 in millimetres, not as 32FC1 in metres
+    cloud: bool = False  # whether the depth is also written as a coloured point cloud
+    limit: int | None = None  # largest number of images to complete
 
     def __post_init__(self) -> None:
         if (self.points is None) == (self.depth is None):
@@ -130,7 +99,7 @@ class Rig:
 
     @classmethod
     def read(cls, source: Bag, options: BagOptions) -> Rig:
-        """Read cameras and transforms; frames that nothing connects are refused here, once for the whole bag."""
+        """Read cameras and transforms; an error if no transform connects the frames."""
         from leadline.io.cameras import read_extrinsics
 
         info, second = source.first(options.camera_info), options.depth_camera_info
@@ -204,7 +173,7 @@ class Rig:
 
 @dataclass(frozen=True, eq=False)
 class BagJob:
-    """What is done with each image of a bag."""
+    """The settings for completing each image of a bag."""
 
     rig: Rig
     predictor: Predictor
@@ -258,7 +227,6 @@ def complete_bag(
     options: BagOptions,
     predictor: Predictor,
     completion: CompletionOptions,
-    *,
     on_start: Callable[[int, tuple[Note, ...]], None],
     on_outcome: Callable[[Outcome], None],
     announce_compiling: Callable[[], None] | None = None,
@@ -267,24 +235,8 @@ def complete_bag(
 
     After Ctrl-C the new bag holds the images that were finished, and KeyboardInterrupt is raised.
 
-    Parameters
-    ----------
-    bag, output : Path
-        rosbag1 files (.bag), .mcap files, or rosbag2 folders.
-    options : BagOptions
-    predictor : Predictor
-    completion : CompletionOptions
-    on_start : callable
-        Called once with the number of images that will be completed, and notes.
-    on_outcome : callable
-        Called with the `Outcome` of each image.
-    announce_compiling : callable, optional
-        Called before the kernels are compiled.
-
-    Raises
-    ------
-    LeadlineError
-        A topic is missing, or no image has measurements.
+    `on_start` is called once with the number of images that will be completed and notes, `on_outcome` with the outcome
+    of each image.
     """
     with Bag(bag) as source:
         _check_topics(source, options)
@@ -325,26 +277,16 @@ def complete_bag(
 
 
 def _check_topics(source: Bag, options: BagOptions) -> None:
-    source.require(options.image, "image", IMAGES)
-    source.require(options.camera_info, "camera_info", INFOS)
-    if options.points:
-        source.require(options.points, "points", POINTS)
-    if options.depth:
-        source.require(options.depth, "depth", IMAGES)
-    if options.depth_camera_info:
-        source.require(options.depth_camera_info, "depth_camera_info", INFOS)
+    kinds = {"image": IMAGES, "camera_info": INFOS, "points": POINTS, "depth": IMAGES, "depth_camera_info": INFOS}
+    for name, types in kinds.items():
+        if topic := getattr(options, name):
+            source.require(topic, name, types)
 
 
 def _count_matched(
     stamps: NDArray[np.int64], others: NDArray[np.int64], partner: NDArray[np.int64], options: BagOptions
 ) -> tuple[int, tuple[Note, ...]]:
-    """How many images have measurements, and a note about the others.
-
-    Raises
-    ------
-    InputError
-        No image has measurements.
-    """
+    """How many images have measurements, and a note about the others."""
     topic, matched = options.measurements, int((partner >= 0).sum())
     if not len(stamps) or not len(others):
         raise InputError(f"the topic {topic if len(stamps) else options.image} has no messages.")

@@ -16,12 +16,11 @@ from leadline.base.arrays import FloatArray
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import dump_json
 from leadline.batch.frame import FrameJob, complete_frame, ensure_compiled
-from leadline.batch.outcome import Outcome, outcome_of
-from leadline.batch.sidecar import package_version
-from leadline.io.atomic import write_text
+from leadline.batch.outcome import Outcome, outcome_of, package_version
 from leadline.io.colmap import ColmapImage, ColmapModel, Tracks
-from leadline.io.depth.files import read_depth, read_image, write_depth
+from leadline.io.depth import read_depth, read_image, write_depth
 from leadline.io.exports import check_cameras, stem_of, write_3dgs, write_nerfstudio
+from leadline.io.files import write_text
 from leadline.io.frames import FrameFiles, Measurements
 from leadline.io.placement import scale_camera
 
@@ -30,24 +29,12 @@ ExportFormat = Literal["3dgs", "nerfstudio"]
 
 @dataclass(frozen=True, kw_only=True)
 class PointLimits:
-    """Which points of a COLMAP model are used.
+    """Which points of a COLMAP model are used."""
 
-    Parameters
-    ----------
-    scale : float
-        Metres per unit of the model.
-    min_track : int
-        Number of images that must see a point.
-    max_error : float
-        Largest mean reprojection error of a point, in pixels.
-    min_points : int
-        Images with fewer usable points are not completed.
-    """
-
-    scale: float = 1.0
-    min_track: int = 3
-    max_error: float = 2.0
-    min_points: int = 10
+    scale: float = 1.0  # metres per unit of the model
+    min_track: int = 3  # number of images that must see a point
+    max_error: float = 2.0  # largest mean reprojection error of a point, in pixels
+    min_points: int = 10  # images with fewer usable points are not completed
 
     def __post_init__(self) -> None:
         if not 0 < self.scale < math.inf:
@@ -58,24 +45,12 @@ class PointLimits:
 
 @dataclass(frozen=True, eq=False)
 class ModelJob:
-    """What is done with each image of a COLMAP model.
-
-    Parameters
-    ----------
-    model, tracks
-        See `leadline.io.colmap`.
-    images : Path
-        Folder of the images that the model names.
-    priors : Path or None
-        Folder with a prior for each image; None if they are predicted.
-    limits : PointLimits
-    frames : FrameJob
-    """
+    """The settings for completing each image of a COLMAP model."""
 
     model: ColmapModel
     tracks: Tracks
-    images: Path
-    priors: Path | None
+    images: Path  # folder of the images that the model names
+    priors: Path | None  # folder with a prior for each image; None if they are predicted
     limits: PointLimits
     frames: FrameJob
 

@@ -1,20 +1,27 @@
-"""A folder of frames: files matched by name, completed here or in worker processes."""
+"""A folder of images: frames matched by name and completed, or predictions saved for each image."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from leadline.base.errors import InputError, param
+from leadline.base.errors import FileError, InputError, LeadlineError, param
 from leadline.base.executors import processes, serial
 from leadline.batch.frame import FrameJob, ensure_compiled
-from leadline.batch.outcome import Outcome, State
-from leadline.io.depth.files import DEPTH_SUFFIXES
+from leadline.batch.outcome import Outcome, State, file_hash, package_version
+from leadline.io.depth import DEPTH_SUFFIXES, read_image
 from leadline.io.frames import FrameFiles
-from leadline.io.notes import Note, NoteKind
+from leadline.io.notes import Note, NoteKind, as_texts
+from leadline.io.priors import read_facts, write_prior
+from leadline.priors.predictor import Predictor
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".ppm")
+WORKER_DIED = (
+    "a worker process died twice at this frame, perhaps because memory ran out; run again with fewer "
+    f"{param('workers')}."
+)
 # Number of unmatched names that are listed before "and n more".
 LISTED = 5
 
@@ -31,17 +38,7 @@ class Matches:
 def match_frames(folders: Mapping[str, Path], *, camera: Path | None = None) -> Matches:
     """Match the files of folders by their names up to the suffix.
 
-    Parameters
-    ----------
-    folders : mapping
-        Folders by the field of `FrameFiles` that their files are: image, sparse, prior, valid, confidence.
-    camera : Path, optional
-        File of the camera of all frames.
-
-    Raises
-    ------
-    InputError
-        No image has all its partners.
+    The keys of `folders` are fields of `FrameFiles`; `camera` is the camera of all frames.
     """
     listings = {
         name: list_files(folder, IMAGE_SUFFIXES if name in ("image", "valid") else DEPTH_SUFFIXES)
@@ -77,31 +74,20 @@ def match_frames(folders: Mapping[str, Path], *, camera: Path | None = None) -> 
 
 
 def complete_folder(
-    frames: Sequence[FrameFiles],
-    job: FrameJob,
-    on_outcome: Callable[[Outcome], None],
-    *,
-    workers: int = 1,
+    frames: Sequence[FrameFiles], job: FrameJob, on_outcome: Callable[[Outcome], None], *, workers: int = 1
 ) -> None:
     """Complete many frames, in this process or in several.
 
     A frame that fails, or at which a worker process dies twice, becomes a failed outcome, and the others go on. After
     Ctrl-C the results of each frame are complete or absent, and the same call continues where this one ended.
 
-    Parameters
-    ----------
-    frames : sequence of FrameFiles
-    job : FrameJob
-    on_outcome : callable
-        Called in this process with the `Outcome` of each frame, in the order of completion.
-    workers : int
-        Number of worker processes; with 1 the frames are completed in this process.
+    `on_outcome` is called in this process with the outcome of each frame, in the order of completion.
     """
     ensure_compiled(job.completion)  # once here, not in every worker
     results = serial(job, frames) if workers == 1 else processes(job, frames, workers=workers)
     try:
         for files, outcome in results:
-            on_outcome(outcome or _died(files))
+            on_outcome(outcome or Outcome(files.stem, State.FAILED, WORKER_DIED))
     except KeyboardInterrupt:
         for files in frames:  # files that a terminated worker was writing
             for part in (job.folder / files.stem).parent.glob(f".{Path(files.stem).name}*.part"):
@@ -120,14 +106,6 @@ def list_files(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:
     return found
 
 
-def _died(files: FrameFiles) -> Outcome:
-    reason = (
-        "a worker process died twice at this frame, perhaps because memory ran out; run again with fewer "
-        f"{param('workers')}."
-    )
-    return Outcome(files.stem, State.FAILED, reason)
-
-
 def _unmatched(what: str, stems: set[str]) -> list[Note]:
     if not stems:
         return []
@@ -138,3 +116,52 @@ def _unmatched(what: str, stems: set[str]) -> list[Note]:
 
 def _example(files_by_stem: Mapping[str, Sequence[Path]]) -> str:
     return next((files[0].name for files in files_by_stem.values()), "no file that leadline reads")
+
+
+def save_prediction(
+    image: Path, predictor: Predictor, folder: Path, *, file_format: str = "npy", overwrite: bool = False
+) -> Outcome:
+    """Predict and save the prior of one image; skipped if the same network did so before."""
+    target = folder / f"{image.stem}.{file_format}"
+    if target.resolve() == image.resolve():
+        raise InputError(f"{target}: would overwrite the image; choose another {param('output')} or {param('format')}.")
+    source = {"path": str(image), "sha256": file_hash(image)}
+    if not overwrite and target.exists():
+        try:
+            facts: dict[str, Any] = read_facts(target)
+        except LeadlineError:
+            facts = {}  # a damaged sidecar is replaced
+        before = (facts.get("file"), facts.get("fingerprint"), (facts.get("image") or {}).get("sha256"))
+        if before == (target.name, predictor.fingerprint, source["sha256"]):
+            text = f"predicted already, by the same network; {param('overwrite', True)} predicts it again"
+            return Outcome(image.stem, State.SKIPPED, text)
+    found = predictor.predict(read_image(image), image.stem)
+    facts = {
+        "leadline": package_version(),
+        "prior": predictor.spec,
+        "options": predictor.options,
+        "image": source,
+        "notes": as_texts(found.notes),
+    }
+    write_prior(target, found.prior, {**found.record, **facts})
+    text = f"{found.prior.kind} by {found.record['model']}, wrote {target}"
+    return Outcome(image.stem, State.DONE, text, found.notes, (target,))
+
+
+def list_images(paths: Sequence[Path]) -> list[Path]:
+    """The given images, and the images of the given folders."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise FileError(f"{path}: there is no such image or folder; check the path.")
+        listed = list_files(path, IMAGE_SUFFIXES) if path.is_dir() else {path.stem: [path]}
+        inside = [file for files in listed.values() for file in files]
+        if not inside:
+            raise FileError(f"{path}: there is no image in it; images end in {', '.join(IMAGE_SUFFIXES)}.")
+        found += inside
+    by_stem: dict[str, Path] = {}
+    for image in found:
+        other = by_stem.setdefault(image.stem, image)
+        if other.resolve() != image.resolve():
+            raise InputError(f"{other} and {image} would be saved under one name; use two {param('output')} folders.")
+    return list(by_stem.values())

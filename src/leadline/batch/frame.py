@@ -1,4 +1,4 @@
-"""One frame from its files to its results, with a sidecar that says how the depth was computed."""
+"""One frame from its files to its results, with a sidecar that records how the depth was computed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError, param
 from leadline.base.strict_json import dump_json
-from leadline.batch.outcome import Outcome, State, outcome_of
-from leadline.batch.sidecar import file_hash, package_version, reasons_to_redo, settings_record
+from leadline.batch.outcome import (
+    Outcome,
+    State,
+    file_hash,
+    outcome_of,
+    package_version,
+    reasons_to_redo,
+    settings_record,
+)
 from leadline.core.options import CompletionOptions
 from leadline.io.frames import FrameFiles, FrameInputs, FrameOptions, Measurements, read_frame
 from leadline.io.notes import Note, NoteKind, as_texts
 
 if TYPE_CHECKING:
-    from leadline.core.results import Completion
+    from leadline.core.pipeline import Completion
+    from leadline.geometry.cameras import CameraModel
     from leadline.priors.predictor import Predictor
 
 # Formats of the written depth with the suffix of their files. All but PNG store floats.
@@ -31,33 +40,22 @@ EXTRAPOLATION = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What is written for a frame.
+    """Options of the files that are written for a frame.
 
-    Parameters
-    ----------
-    format : {"png", "npy", "npz", "exr", "pfm", "tiff"}
-        File format of the depth.
-    output_unit : str, optional
-        Unit of the depth. Default: metres; for PNG the unit of the measurements if it is a centimetre or finer and
-        holds the depth, else millimetres, or 1/256 m for depth beyond 65 m.
-    calibrated : bool
-        Whether the calibrated prior is written, too.
-    sigma : bool
-        Whether the standard deviation of the depth is computed and written.
-    ply : bool
-        Whether a coloured point cloud is written. It needs a camera.
+    Without `output_unit` the depth is in metres; for PNG in the unit of the measurements if that is a centimetre or
+    finer and holds the depth, else in millimetres, or in 1/256 m for depth beyond 65 m.
     """
 
-    format: str = "png"
+    format: str = "png"  # of the depth, see `FORMATS`
     output_unit: str | None = None
-    calibrated: bool = False
-    sigma: bool = False
-    ply: bool = False
+    calibrated: bool = False  # whether the calibrated prior is written, too
+    sigma: bool = False  # whether the standard deviation of the depth is computed and written
+    ply: bool = False  # whether a coloured point cloud is written; it needs a camera
 
     def __post_init__(self) -> None:
         from leadline.base.registry import suggestion
-        from leadline.io.depth.units import as_unit
         from leadline.io.notes import rename_parameter
+        from leadline.io.units import as_unit
 
         if self.format not in FORMATS:
             raise InputError(
@@ -93,7 +91,7 @@ class OutputOptions:
 
         Where 16 bits in one unit do not reach the farthest depth, the next unit is used.
         """
-        from leadline.io.depth.units import png_units
+        from leadline.io.units import png_units
 
         if self.output_unit is not None:
             return (self.output_unit,)
@@ -102,27 +100,14 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameJob:
-    """What is done with every frame of a run. It can be sent to worker processes.
+    """The settings for completing every frame of a run. It can be sent to worker processes."""
 
-    Parameters
-    ----------
-    folder : Path
-        Where the results are written.
-    inputs : FrameOptions
-    outputs : OutputOptions
-    completion : CompletionOptions
-    predictor : Predictor, optional
-        Predicts the priors of frames that have no file of it.
-    overwrite : bool
-        Whether frames that are complete already are completed again.
-    """
-
-    folder: Path
+    folder: Path  # where the results are written
     inputs: FrameOptions = field(default_factory=FrameOptions)
     outputs: OutputOptions = field(default_factory=OutputOptions)
     completion: CompletionOptions = field(default_factory=CompletionOptions.best)
-    predictor: Predictor | None = None
-    overwrite: bool = False
+    predictor: Predictor | None = None  # predicts the priors of frames that have no file of it
+    overwrite: bool = False  # whether frames that are complete already are completed again
 
     def start(self, threads: int) -> Callable[[FrameFiles], Outcome]:
         """The function that a worker process applies to each frame; see `leadline.base.executors.Job`."""
@@ -140,7 +125,7 @@ def ensure_compiled(options: CompletionOptions, announce: Callable[[], None] | N
 
     `announce` is called before, as compiling takes up to a minute.
     """
-    from leadline.core.warm_up import is_compiled, warm_up
+    from leadline.core.pipeline import is_compiled, warm_up
 
     if is_compiled(options):
         return False
@@ -162,19 +147,7 @@ def complete_frame(
     The sidecar ``STEM.json`` is removed first and written last, so its presence means that all files it lists are
     complete and belong together.
 
-    Parameters
-    ----------
-    files : FrameFiles
-    job : FrameJob
-    measurements : Measurements, optional
-        In place of the files of measurements.
-    announce_compiling : callable, optional
-        Called before the kernels are compiled, which takes up to a minute and happens once per installation.
-
-    Raises
-    ------
-    LeadlineError
-        A file cannot be read or written, or the inputs do not fit together.
+    `measurements` replace the files of measurements. `announce_compiling` is called before the kernels are compiled.
     """
     paths = job.outputs.paths(job.folder, files.stem, cloud=files.points is not None)
     _refuse_to_overwrite_inputs(files, paths)
@@ -229,7 +202,7 @@ def complete_frame(
         "settings": job.record(),
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
     }
-    from leadline.io.atomic import write_text
+    from leadline.io.files import write_text
 
     write_text(paths["sidecar"], dump_json(record))
     return Outcome(files.stem, State.DONE, result.summary(param), tuple(notes), tuple(paths.values()))
@@ -249,14 +222,8 @@ def result_notes(result: Completion, sparse: FloatArray) -> list[Note]:
 
 
 def write_in_fitting_unit(maps: Mapping[Path, FloatArray], units: tuple[str, ...]) -> str:
-    """Write depth maps in the first of `units` whose 16 bits reach their farthest value; returns that unit.
-
-    Raises
-    ------
-    InputError
-        No unit does.
-    """
-    from leadline.io.depth.files import write_depth
+    """Write depth maps in the first of `units` whose 16 bits reach their farthest value; returns that unit."""
+    from leadline.io.depth import write_depth
 
     for unit in units:
         try:
@@ -269,13 +236,21 @@ def write_in_fitting_unit(maps: Mapping[Path, FloatArray], units: tuple[str, ...
     return unit
 
 
+def write_cloud(path: Path, camera: CameraModel, depth: FloatArray, image: NDArray[np.uint8]) -> None:
+    """Write the pixels with a depth as a coloured point cloud in PLY."""
+    from leadline.io.ply import write_ply
+
+    points = camera.points(depth)
+    known = np.isfinite(points).all(axis=-1)  # a lens may have no ray for a corner
+    write_ply(path, points[known], image[known])
+
+
 def _write_results(
     paths: Mapping[str, Path], frame: FrameInputs, result: Completion, outputs: OutputOptions
 ) -> tuple[str, list[Note]]:
     """Write all files but the sidecar; returns the unit of the depth, and a note if it is not the first choice."""
-    from leadline.io.atomic import atomic_write
-    from leadline.io.clouds.ply import write_ply
-    from leadline.io.depth.files import write_depth
+    from leadline.io.depth import write_depth
+    from leadline.io.files import atomic_write
     from leadline.report.tiles import draw_preview
 
     units = outputs.units(frame.unit)
@@ -293,7 +268,7 @@ def _write_results(
         notes.append(Note(NoteKind.OUTPUT_UNIT, text))
     cloud = frame.measurements.cloud
     if cloud is not None:
-        from leadline.report.projected_points import draw_projected_points
+        from leadline.report.tiles import draw_projected_points
 
         write_in_fitting_unit({paths["sparse"]: frame.sparse}, units)
         picture = draw_projected_points(frame.image, frame.sparse, cloud.dropped(), heading=paths["points"].stem)
@@ -301,9 +276,7 @@ def _write_results(
     preview = draw_preview(frame.image, result.depth)
     atomic_write(paths["preview"], lambda part: preview.save(part, format="PNG"))
     if "cloud" in paths and frame.camera is not None:
-        points = frame.camera.points(result.depth)
-        known = np.isfinite(points).all(axis=-1)  # a lens may have no ray for a corner
-        write_ply(paths["cloud"], points[known], frame.image[known])
+        write_cloud(paths["cloud"], frame.camera, result.depth, frame.image)
     return unit, notes
 
 
@@ -325,7 +298,7 @@ def _hash_inputs(
     if files.prior is None and predictor is not None:
         inputs["prior"] = {"path": predictor.spec, "sha256": predictor.fingerprint}
     if measurements is not None:
-        from leadline.priors.prediction_cache import content_hash
+        from leadline.priors.predictor import content_hash
 
         inputs["sparse"] = {"path": "", "sha256": content_hash(measurements.depth)}
     return inputs

@@ -1,19 +1,24 @@
-"""What became of a frame, and errors turned into outcomes so that one bad frame does not end a run."""
+"""The outcome of a frame, and the sidecar that records how its results were computed."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from leadline.base.errors import LeadlineError
+from leadline.base.errors import FileError, LeadlineError, MissingExtra, param
+from leadline.base.strict_json import json_ready
 from leadline.io.notes import Note
 
 
 class State(Enum):
-    """What became of a frame."""
+    """The state of a frame after it was processed."""
 
     DONE = "done"
     SKIPPED = "skipped"
@@ -22,37 +27,98 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a frame. It can be pickled, since it is returned by worker processes.
+    """The outcome of a frame. It can be pickled, since it is returned by worker processes."""
 
-    Parameters
-    ----------
-    stem : str
-        Name of the frame.
-    state : State
-    message : str
-        Summary of the result, or the reason of the failure. It may contain references to parameters, see
-        `leadline.base.errors.render`.
-    notes : tuple of Note
-    files : tuple of Path
-        What was written.
-    traceback : str
-        Of an error that is not a `LeadlineError`, which is a bug.
-    """
-
-    stem: str
+    stem: str  # name of the frame
     state: State
-    message: str = ""
+    message: str = ""  # summary or reason of the failure; may contain references to parameters, see `base.errors`
     notes: tuple[Note, ...] = ()
-    files: tuple[Path, ...] = ()
-    traceback: str = ""
+    files: tuple[Path, ...] = ()  # what was written
+    traceback: str = ""  # of an error that is not a `LeadlineError`, which is a bug
 
 
 def outcome_of(stem: str, run: Callable[[], Outcome]) -> Outcome:
     """The result of `run`, or a failed outcome if it raises an error."""
     try:
         return run()
+    except MissingExtra:  # would fail every frame in the same way
+        raise
     except LeadlineError as error:
         return Outcome(stem, State.FAILED, error.args[0])
     except Exception as error:
         reason = f"unexpected {type(error).__name__}: {error}"
         return Outcome(stem, State.FAILED, reason, traceback=traceback.format_exc())
+
+
+# Parameters in plain groups have the name of the field, those in dotted groups also that of the group.
+_PLAIN_GROUPS = ("inputs", "outputs", "completion")
+_DOTTED_GROUPS = ("fit", "reconstruction", "projection")
+
+
+def package_version() -> str:
+    """Version of the installed package, or of the sources when they run without being installed."""
+    from leadline import __version__
+
+    try:
+        return metadata.version("leadline")
+    except metadata.PackageNotFoundError:
+        return __version__
+
+
+def settings_record(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested options as JSON returns them, so that two records can be compared."""
+    record: dict[str, Any] = json.loads(json.dumps(json_ready(settings), allow_nan=False))
+    return record
+
+
+def reasons_to_redo(paths: Mapping[str, Path], hashes: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+    """Why a frame that has a sidecar must be completed again; empty if it need not.
+
+    Options and the contents of the inputs are compared, not their paths, so that folders may be moved. The version of
+    leadline is not compared either.
+    """
+    try:
+        record = json.loads(paths["sidecar"].read_text(encoding="utf-8"))
+        inputs = {name: entry["sha256"] for name, entry in record["inputs"].items()}
+        options = _flatten(record["settings"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{paths['sidecar'].name} is not a sidecar that leadline wrote"
+    reasons = []
+    changed_options = _differing(options, _flatten(settings))
+    if changed_options:
+        reasons.append(f"the options changed ({', '.join(map(param, changed_options))})")
+    changed_inputs = _differing(inputs, hashes)
+    if changed_inputs:
+        reasons.append(f"the inputs changed ({', '.join(changed_inputs)})")
+    missing = [name for name, path in paths.items() if not path.exists()]
+    if missing and not reasons:
+        reasons = [f"outputs are missing ({', '.join(missing)})"]
+    return " and ".join(reasons)
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of the content of a file, or of the text files of a folder (KITTI's calibration)."""
+    try:
+        if path.is_dir():
+            contents = b"".join(entry.read_bytes() for entry in sorted(path.glob("*.txt")))
+            return hashlib.sha256(contents).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested options by the names of their parameters, e.g. ``fit.max_iterations``."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in _PLAIN_GROUPS:
+            flat |= _flatten(value)
+        elif name in _DOTTED_GROUPS:
+            flat |= _flatten(value, f"{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))

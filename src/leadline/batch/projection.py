@@ -8,7 +8,7 @@ from pathlib import Path
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import dump_json
 from leadline.batch.frame import OutputOptions, write_in_fitting_unit
-from leadline.batch.sidecar import package_version
+from leadline.batch.outcome import package_version
 from leadline.io.cloud_projection import CloudProjection, project_cloud
 from leadline.io.notes import Note, NoteKind, as_texts
 from leadline.io.placement import CloudFiles, ProjectionOptions
@@ -16,20 +16,10 @@ from leadline.io.placement import CloudFiles, ProjectionOptions
 
 @dataclass(frozen=True, eq=False)
 class ProjectionResult:
-    """A written projection.
-
-    Parameters
-    ----------
-    projection : CloudProjection
-    aligned : bool
-        False if the points are known not to line up with the image.
-    notes : tuple of Note
-    files : tuple of Path
-        What was written.
-    """
+    """A written projection."""
 
     projection: CloudProjection
-    aligned: bool
+    aligned: bool  # False if the points are known not to line up with the image
     notes: tuple[Note, ...]
     files: tuple[Path, ...]
 
@@ -44,26 +34,13 @@ def write_projection(
 ) -> ProjectionResult:
     """Project a point cloud and write the depth, a sidecar and, if there is an image, a picture of the points.
 
-    Parameters
-    ----------
-    files : CloudFiles
-    options : ProjectionOptions
-    output : Path
-        File of the depth; its suffix is the format.
-    image : Path, optional
-        The image. The points are compared with it, and drawn over it.
-    output_unit : str, optional
-        Default: metres; for PNG millimetres, or 1/256 m for depth beyond 65 m.
-
-    Raises
-    ------
-    LeadlineError
-        A file cannot be read or written, or no point falls into the image.
+    The suffix of `output` is the format. The default unit is metres; for PNG millimetres, or 1/256 m for depth beyond
+    65 m.
     """
     from leadline.geometry.registration import check_registration
-    from leadline.io.atomic import atomic_write, write_text
-    from leadline.io.depth.files import read_image
-    from leadline.report.projected_points import draw_projected_points
+    from leadline.io.depth import read_image
+    from leadline.io.files import atomic_write, write_text
+    from leadline.report.tiles import draw_projected_points
 
     OutputOptions(output_unit=output_unit)  # refuses an unknown unit
     paths = _output_paths(output, image, files.cloud)
@@ -101,7 +78,7 @@ def write_projection(
 
 
 def _output_paths(output: Path, image: Path | None, cloud: Path) -> dict[str, Path]:
-    from leadline.io.depth.files import DEPTH_SUFFIXES
+    from leadline.io.depth import DEPTH_SUFFIXES
 
     if output.suffix.lower() not in DEPTH_SUFFIXES:
         raise InputError(

@@ -1,1 +1,1 @@
-"""The paper's protocol: which pixels are measured, which are scored, and how."""
+"""The benchmark: simulated measurements, scores, runs of protocols, tables and comparisons."""

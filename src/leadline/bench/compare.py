@@ -19,7 +19,7 @@ from leadline.bench.records import SCORES, Record
 from leadline.bench.results import MACRO, Results
 from leadline.bench.tables import HEADS, OURS, Block, Column, Row, Table
 
-CONFIDENCE = 0.95  # of all intervals
+CONFIDENCE = 0.95  # confidence level of all intervals
 DIFFERENCE_RESAMPLES = 1000
 RATIO_RESAMPLES = 2000
 WORST = 10  # images listed in a comparison
@@ -75,19 +75,8 @@ def compare(
     The interval of the median difference is a percentile bootstrap that resamples *images* with all their cases,
     because the cases of one image are not independent. The seed is fixed.
 
-    Parameters
-    ----------
-    first, second : records
-        Of two runs; may be the same run if `method` and `against` differ.
-    metrics : names
-    method, against : str, optional
-        Compare this method of the first run with that one of the second. Each is a label, or the name of a method with
-        its default label. Default of `against`: the same method.
-
-    Raises
-    ------
-    InputError
-        A metric is unknown, or the runs have no record in common.
+    With `method` and `against`, one method of the first run is compared with another one of the second, which may be
+    the same run. Each is a label, or the name of a method with its default label.
     """
     for metric in metrics:
         if metric not in SCORES:
@@ -196,7 +185,7 @@ def _ratio_row(records: dict[tuple[str, str], Record], base: dict[tuple[str, str
     counts = []
     for metric in RATIO_METRICS:
         pairs = [(getattr(records[key], metric), getattr(base[key], metric)) for key in sorted(records.keys() & base)]
-        logs = [math.log(a / b) for a, b in pairs if a > 0 and b > 0]  # false for NaN
+        logs = [math.log(a / b) for a, b in pairs if a > 0 and b > 0]  # both comparisons are false for NaN
         counts.append(len(logs))
         values += _summarise_ratios(logs)
     return (float(max(counts)), *values) if max(counts) else None
@@ -214,13 +203,7 @@ def _summarise_ratios(logs: Sequence[float]) -> tuple[float, ...]:
 
 
 def compare_with_paper(run: Results, paper: Results) -> Table:
-    """The medians of a run beside the published ones, wherever subset, prior and method have the same labels.
-
-    Raises
-    ------
-    InputError
-        Run and paper have nothing in common.
-    """
+    """The medians of a run beside the published ones, wherever subset, prior and method have the same labels."""
     blocks = []
     for prior, method in ((prior, method) for prior in paper.priors for method in paper.methods):
         rows = []

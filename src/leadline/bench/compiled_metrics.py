@@ -29,12 +29,8 @@ _BLOCKS = 8  # blocks of rows with a histogram each: enough for the threads, few
 class Scorer:
     """Scores the predictions of one scene.
 
-    Parameters
-    ----------
-    reference : (H, W) array
-        Depth in metres; NaN, inf and values <= 0 are unknown.
-    camera : CameraModel, optional
-        Without one, the scores of normals are NaN.
+    `reference` is depth in metres, (H, W); NaN, inf and values <= 0 are unknown. Without a camera, the scores of
+    normals are NaN.
     """
 
     def __init__(self, reference: FloatArray, camera: CameraModel | None) -> None:
@@ -54,8 +50,7 @@ class Scorer:
         error, square, relative, one, two, three, support, inside = (float(value) for value in sums.sum(axis=0))
         missing = int(inside - support)
         if not support:
-            nan = math.nan
-            return DepthScores(nan, nan, nan, nan, nan, nan, 0, missing)
+            return DepthScores(missing=missing)
         means = (value / support for value in (relative, error, square, one, two, three))
         absrel, mae, mse, delta1, delta2, delta3 = means
         return DepthScores(absrel, mae, math.sqrt(mse), delta1, delta2, delta3, int(support), missing)
@@ -64,18 +59,18 @@ class Scorer:
         """The same scores as `metrics.normal_scores`; NaN without a camera."""
         prediction = self._check_shape(prediction)
         if self._rays is None:
-            return NormalScores(math.nan, math.nan, 0)
+            return NormalScores()
         # Only rows with scored pixels: half of them in the case `central`. The columns are not limited as well,
         # because an inner loop with a variable start does not vectorise.
         rows = np.flatnonzero(mask[1:-1].any(axis=1)) + 1
         if not rows.size:
-            return NormalScores(math.nan, math.nan, 0)
+            return NormalScores()
         angles = self._angles[: rows[-1] - rows[0] + 1]
         sums = np.empty((angles.shape[0], 2))
         _angles(prediction, *self._rays, self._normals, mask, rows[0], angles, sums)
         total, support = sums.sum(axis=0)
         if not support:
-            return NormalScores(math.nan, math.nan, 0)
+            return NormalScores()
         return NormalScores(float(total / support), _median(angles, int(support)), int(support))
 
     def _check_shape(self, prediction: FloatArray) -> NDArray[np.float32]:

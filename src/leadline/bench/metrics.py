@@ -19,14 +19,14 @@ DELTA_BASE = 1.25  # delta1, delta2 and delta3 count ratios below 1.25, 1.25^2 a
 class DepthScores:
     """Errors over the scored pixels; all NaN if there are none."""
 
-    absrel: float  # mean |p - r| / r
-    mae: float  # mean |p - r|, metres
-    rmse: float  # metres
-    delta1: float  # share of pixels with max(p / r, r / p) < 1.25
-    delta2: float  # ... < 1.25^2
-    delta3: float  # ... < 1.25^3
-    support: int  # pixels scored
-    missing: int  # pixels of the mask with a valid reference but no valid prediction
+    absrel: float = math.nan  # mean |p - r| / r
+    mae: float = math.nan  # mean |p - r|, metres
+    rmse: float = math.nan  # metres
+    delta1: float = math.nan  # share of pixels with max(p / r, r / p) < 1.25
+    delta2: float = math.nan  # ... < 1.25^2
+    delta3: float = math.nan  # ... < 1.25^3
+    support: int = 0  # pixels scored
+    missing: int = 0  # pixels of the mask with a valid reference but no valid prediction
 
     @property
     def failed(self) -> bool:
@@ -38,9 +38,9 @@ class DepthScores:
 class NormalScores:
     """Angles between predicted and reference normals in degrees; NaN if no pixel was scored."""
 
-    mean_deg: float
-    median_deg: float
-    support: int  # pixels at which both normals exist
+    mean_deg: float = math.nan
+    median_deg: float = math.nan
+    support: int = 0  # pixels at which both normals exist
 
     @property
     def failed(self) -> bool:
@@ -54,31 +54,19 @@ def depth_scores(prediction: FloatArray, reference: FloatArray, mask: BoolArray)
     The scored pixels are those of `mask` at which both reference and prediction are valid (finite, > 0). Pixels without
     a valid prediction do not affect the errors; their number is `missing`.
 
-    Parameters
-    ----------
-    prediction, reference : (H, W) arrays
-        Depth in metres.
-    mask : (H, W) bool array
-
-    Raises
-    ------
-    InputError
-        If shapes differ or the mask is not boolean.
-
     Examples
     --------
     >>> scores = depth_scores(np.array([[1.0, 3.0]]), np.array([[2.0, 2.0]]), np.array([[True, True]]))
     >>> scores.absrel, scores.mae, scores.support
     (0.5, 1.0, 2)
     """
-    prediction, reference, mask = _inputs(prediction, reference, mask)
-    mask = mask & np.isfinite(reference) & (reference > 0)
+    prediction, reference = _check_maps(prediction, reference)
+    mask = as_mask(mask, "mask", reference.shape) & np.isfinite(reference) & (reference > 0)
     scored = mask & np.isfinite(prediction) & (prediction > 0)
     support = int(np.count_nonzero(scored))
     missing = int(np.count_nonzero(mask)) - support
     if not support:
-        nan = math.nan
-        return DepthScores(nan, nan, nan, nan, nan, nan, support, missing)
+        return DepthScores(missing=missing)
     p, r = prediction[scored].astype(np.float64), reference[scored].astype(np.float64)
     error = np.abs(p - r)
     ratio = np.maximum(p / r, r / p)
@@ -89,10 +77,7 @@ def depth_scores(prediction: FloatArray, reference: FloatArray, mask: BoolArray)
 
 def relative_error(prediction: FloatArray, reference: FloatArray) -> NDArray[np.float64]:
     """|p - r| / r per pixel, (H, W); NaN where either is not a positive finite depth."""
-    prediction, reference = as_map(prediction, "prediction"), as_map(reference, "reference")
-    if prediction.shape != reference.shape:
-        raise InputError(f"{param('prediction')} must have the shape {reference.shape}, got {prediction.shape}.")
-    p, r = _positive(prediction), _positive(reference)
+    p, r = map(_positive, _check_maps(prediction, reference))
     return np.asarray(np.abs(p - r) / r)
 
 
@@ -102,18 +87,6 @@ def normals(depth: FloatArray, camera: CameraModel) -> NDArray[np.float64]:
     The normal is the normalised cross product of the horizontal and vertical central differences of the back-projected
     points. It is unknown at the border of the image, where one of the four neighbours has no depth, and where the
     differences are parallel. The depth of the pixel itself has no influence.
-
-    Parameters
-    ----------
-    depth : (H, W) array
-        Metres; NaN, inf and values <= 0 are invalid.
-    camera : CameraModel
-        Of the same size as the depth.
-
-    Raises
-    ------
-    InputError
-        If the camera's size is not the depth's.
     """
     depth = as_map(depth, "depth")
     height, width = depth.shape
@@ -147,18 +120,14 @@ def normal_scores(prediction: FloatArray, reference: FloatArray, camera: CameraM
     Both are computed by `normals`. The scored pixels are those of `mask` at which both normals exist. The angle is
     atan2(|a x b|, a . b), because the arc cosine of the dot product is inaccurate below 1e-6 degrees, and rounding may
     move its argument out of its domain.
-
-    Raises
-    ------
-    InputError
-        If shapes differ, the mask is not boolean, or the camera is of another size.
     """
-    prediction, reference, mask = _inputs(prediction, reference, mask)
+    prediction, reference = _check_maps(prediction, reference)
+    mask = as_mask(mask, "mask", reference.shape)
     predicted, true = normals(prediction, camera), normals(reference, camera)
     both = mask & np.isfinite(predicted[..., 0]) & np.isfinite(true[..., 0])
     support = int(np.count_nonzero(both))
     if not support:
-        return NormalScores(math.nan, math.nan, support)
+        return NormalScores()
     a, b = predicted[both].T, true[both].T
     sine = np.sqrt(
         (a[1] * b[2] - a[2] * b[1]) ** 2 + (a[2] * b[0] - a[0] * b[2]) ** 2 + (a[0] * b[1] - a[1] * b[0]) ** 2
@@ -167,11 +136,11 @@ def normal_scores(prediction: FloatArray, reference: FloatArray, camera: CameraM
     return NormalScores(float(np.mean(angle)), float(np.median(angle)), support)
 
 
-def _inputs(prediction: FloatArray, reference: FloatArray, mask: BoolArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+def _check_maps(prediction: FloatArray, reference: FloatArray) -> tuple[FloatArray, FloatArray]:
     prediction, reference = as_map(prediction, "prediction"), as_map(reference, "reference")
     if prediction.shape != reference.shape:
         raise InputError(f"{param('prediction')} must have the shape {reference.shape}, got {prediction.shape}.")
-    return prediction, reference, as_mask(mask, "mask", reference.shape)
+    return prediction, reference
 
 
 def _positive(depth: FloatArray) -> NDArray[np.float64]:

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from leadline.base.arrays import BoolArray, FloatArray, as_map
 from leadline.base.errors import InputError, param, require_choice
 from leadline.base.registry import suggestion
-from leadline.datasets.scene import Scene
+from leadline.datasets import Scene
 
 Case = Literal["distributed", "central", "outer"]
 CASES: tuple[Case, ...] = get_args(Case)
@@ -93,18 +93,7 @@ def observe(reference: FloatArray, case: Case, *, stride: float = STRIDE) -> Obs
     their own position; a cell that crosses its border keeps the mean over the whole cell, as a low-resolution sensor
     would.
 
-    Parameters
-    ----------
-    reference : (H, W) array
-        Depth in metres; NaN, inf and values <= 0 are invalid.
-    case : {"distributed", "central", "outer"}
-    stride : float
-        Nominal distance between anchors in pixels, at least 1.
-
-    Raises
-    ------
-    InputError
-        If the case is unknown or the stride is below 1 or not finite.
+    `reference` is depth in metres, (H, W), where NaN, inf and values <= 0 are invalid; `stride` is at least 1 pixel.
 
     Examples
     --------
@@ -136,20 +125,7 @@ def simulate(scene: Scene, pattern: str, *, dataset: str, stride: float = STRIDE
     Every pixel with a valid reference that is not measured is scored; in the cases ``central`` and ``outer``, only
     those of the removed region. Pixels whose measurement a fault has removed are scored like any other.
 
-    Parameters
-    ----------
-    scene : Scene
-        Must have a reference; the source ``lidar`` also needs the camera.
-    pattern : str
-    dataset : str
-        Name of the data set, which is part of the random seed.
-    stride : float
-        Of the grid of the paper's cases, in pixels.
-
-    Raises
-    ------
-    InputError
-        The pattern is malformed, or the scene lacks what it needs.
+    The name of the data set is part of the random seed; `stride` is that of the grid of the paper's cases, in pixels.
 
     Examples
     --------
@@ -196,11 +172,6 @@ class PatternPart(NamedTuple):
 
 def parse_pattern(pattern: str) -> tuple[PatternPart, ...]:
     """The parts of a pattern.
-
-    Raises
-    ------
-    InputError
-        A part is unknown, in the wrong position, or has the wrong numbers.
 
     Examples
     --------

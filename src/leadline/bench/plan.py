@@ -19,12 +19,12 @@ class Task:
     key: str
     case: str
     method: str  # label
-    options: str  # of the method, as JSON
+    options: str  # options of the method as JSON
 
 
 @dataclass(frozen=True)
 class WorkItem:
-    """What an executor computes at a time. A killed run loses at most the items that were in progress."""
+    """The unit of work of an executor. A killed run loses at most the items that were in progress."""
 
     dataset: str  # label
     image: str
@@ -45,11 +45,6 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
     The key of a task consists of its labels and a digest of everything else that determines its result: the options of
     data set, prior and method, the stride, and the content of the model. It does not depend on the order of the
     protocol, on the location of data and model, or on the other tasks.
-
-    Raises
-    ------
-    LeadlineError
-        A data set, a method or every prior cannot be opened, or a data set has no images.
     """
     for method in protocol.methods:
         open_method(method)

@@ -40,7 +40,7 @@ ORACLE = "oracle"
 class DatasetEntry:
     """A subset of the tables: a data set, its folder, and its options.
 
-    An entry with `split` stands for several: one per folder of scene folders below its root, labelled with the name of
+    An entry with `split` expands to several: one per folder of scene folders below its root, labelled with the name of
     the folder.
     """
 
@@ -61,11 +61,6 @@ class PriorEntry:
 
     The source is a spec as for `leadline.priors.prior_source`, or ``oracle:SHARE:SPEC``: the predictions of SPEC
     blended with the reference depth.
-
-    Raises
-    ------
-    InputError
-        An oracle source is malformed.
     """
 
     source: str
@@ -109,25 +104,14 @@ Entry = TypeVar("Entry", DatasetEntry, PriorEntry, MethodEntry)
 
 @dataclass(frozen=True)
 class Protocol:
-    """Data sets x images x cases x priors x methods.
-
-    Parameters
-    ----------
-    limit : int, optional
-        Use only the first images of each data set.
-
-    Raises
-    ------
-    InputError
-        An entry is missing, a label is used twice, or a pattern, the stride or the limit is wrong.
-    """
+    """Data sets x images x cases x priors x methods."""
 
     datasets: tuple[DatasetEntry, ...]
     priors: tuple[PriorEntry, ...]
     methods: tuple[MethodEntry, ...]
     cases: tuple[str, ...] = CASES
     stride: float = STRIDE
-    limit: int | None = None
+    limit: int | None = None  # use only the first images of each data set
 
     def __post_init__(self) -> None:
         for name, entries in (("datasets", self.datasets), ("priors", self.priors), ("methods", self.methods)):
@@ -148,13 +132,7 @@ class Protocol:
 
 
 def find_entry(entries: tuple[Entry, ...], label: str) -> Entry:
-    """The entry with that label.
-
-    Raises
-    ------
-    InputError
-        There is none.
-    """
+    """The entry with that label."""
     for entry in entries:
         if entry.label == label:
             return entry
@@ -162,13 +140,7 @@ def find_entry(entries: tuple[Entry, ...], label: str) -> Entry:
 
 
 def convert_protocol(content: Mapping[str, Any]) -> Protocol:
-    """A protocol from nested dictionaries and lists, as TOML and JSON files contain them.
-
-    Raises
-    ------
-    InputError
-        A value is of the wrong type or not allowed.
-    """
+    """A protocol from nested dictionaries and lists, as TOML and JSON files contain them."""
     try:
         return msgspec.convert(content, Protocol)
     except msgspec.ValidationError as error:
@@ -189,7 +161,7 @@ _TYPE_WORDS = {
 
 
 def _explain(message: str) -> str:
-    """A message of msgspec, e.g. "Expected `str`, got `int` - at `$.cases[0]`", in the words of TOML."""
+    """A message of msgspec, e.g. "Expected `str`, got `int` - at `$.cases[0]`", with the type names of TOML."""
     problem, _, path = message.partition(" - at `$.")
     words = re.sub(r"`([^`]+)`", lambda found: _TYPE_WORDS.get(found.group(1), found.group(1)), problem)
     return f"{param(path.rstrip('`'))}: {words[:1].lower()}{words[1:]}." if path else f"{words}."

@@ -15,7 +15,7 @@ options = {max_depth = 10.0}                      # of the data set
 [[priors]]
 source = "onnx:model.onnx"                        # a name of `leadline priors`, or "rendered"
 label = "MoGe-3"                                  # default: the source
-# source = "oracle:0.9:onnx:model.onnx"           # blended with 0.9 of the reference, see `oracle_blend`
+# source = "oracle:0.9:onnx:model.onnx"           # blended with 0.9 of the reference, see `sources`
 """
 
 from __future__ import annotations
@@ -86,13 +86,6 @@ def read_protocol(
         Use only the first images of each data set.
     data_options, prior_options, method_options : mapping, optional
         Options in addition to those in the file, by ``KEY`` for all entries or by ``LABEL:KEY`` for one of them.
-
-    Raises
-    ------
-    FileError
-        The file does not exist or cannot be read.
-    InputError
-        The file is not TOML, or has an unknown key or a wrong value, or there is no such label.
     """
     path = Path(source)
     if path.suffix == ".toml" or path.is_file():
@@ -164,7 +157,7 @@ def _parse(text: str) -> Protocol:
         content.setdefault(name, [])
         if not isinstance(content[name], list):
             raise InputError(f"{param(name)} must be a list of names or tables, got {content[name]!r}.")
-        # An entry that is only a name stands for a table with its first key.
+        # An entry that is only a name is short for a table with the required key.
         content[name] = [{required: entry} if isinstance(entry, str) else entry for entry in content[name]]
         for place, entry in enumerate(content[name]):
             where = f"{name}[{place}]"

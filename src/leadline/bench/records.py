@@ -12,14 +12,14 @@ import platform
 import sqlite3
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, get_type_hints
 
-from leadline.base.errors import FileError, InputError, LeadlineError, param
+from leadline.base.errors import FileError, LeadlineError
 from leadline.base.strict_json import canonical_json
 from leadline.bench.plan import WorkItem
 from leadline.bench.protocol import Protocol, convert_protocol
@@ -47,7 +47,7 @@ class Record:
     prior: str
     method: str
     status: RecordStatus
-    reason: str = ""  # of a failure
+    reason: str = ""  # why it failed
     absrel: float = math.nan
     mae: float = math.nan  # m
     rmse: float = math.nan  # m
@@ -62,9 +62,9 @@ class Record:
     normal_support: int = 0  # pixels scored for normals
     seconds: float = math.nan  # run time of the method
     detail: str = ""  # status that the method reported
-    parameters: str = "{}"  # estimated by the method, as JSON
-    options: str = "{}"  # of the method, as JSON
-    versions: str = "{}"  # of the software, as JSON
+    parameters: str = "{}"  # values that the method estimated, as JSON
+    options: str = "{}"  # options of the method, as JSON
+    versions: str = "{}"  # versions of the software, as JSON
     image_hash: str = ""
     reference_hash: str = ""
     prior_hash: str = ""
@@ -91,16 +91,7 @@ class Counts(NamedTuple):
 class RecordStore:
     """The records of a run folder, and the plan they belong to.
 
-    Parameters
-    ----------
-    folder : path
-    create : bool
-        Create the folder and the file if they do not exist.
-
-    Raises
-    ------
-    FileError
-        The folder contains no run, or the file cannot be opened.
+    With `create`, folder and file are created if they do not exist.
     """
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
@@ -137,15 +128,11 @@ class RecordStore:
             )
             connection.execute("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
 
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
     def __enter__(self) -> RecordStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._connection.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -176,17 +163,11 @@ class RecordStore:
             connection.execute("INSERT OR REPLACE INTO facts VALUES ('protocol', ?)", (text,))
 
     def protocol(self) -> Protocol:
-        """The protocol of the run.
-
-        Raises
-        ------
-        FileError
-            The file contains no protocol, or one of another version of leadline.
-        """
+        """The protocol of the run."""
         row = self._connection.execute("SELECT value FROM facts WHERE name = 'protocol'").fetchone()
         try:
             return convert_protocol(json.loads(row[0] if row else ""))
-        except ValueError as error:  # of JSON, or an InputError
+        except ValueError as error:  # from the JSON decoder, or an InputError
             raise FileError(
                 f"{self.folder}: the run contains no protocol that this version can read; run it again."
             ) from error
@@ -225,10 +206,8 @@ class RecordStore:
             found.append(Record(**values))
         return found
 
-    def labels(self, column: str) -> list[str]:
+    def labels(self, column: Literal["dataset", "case", "prior", "method"]) -> list[str]:
         """The plan's data sets, cases, priors or methods, in the plan's order."""
-        if column not in ("dataset", "case", "prior", "method"):
-            raise InputError(f"{param('column')} must be dataset, case, prior or method, got {column!r}.")
         query = f'SELECT "{column}" FROM plan GROUP BY "{column}" ORDER BY MIN(place)'
         return [str(label) for (label,) in self._connection.execute(query)]
 
@@ -257,19 +236,13 @@ class RecordStore:
 
 def read_records(folder: Path) -> list[Record]:
     """The records of a run, in the order of its plan."""
-    with closing(RecordStore(folder)) as store:
+    with RecordStore(folder) as store:
         return store.records()
 
 
 def read_run_protocol(folder: Path) -> Protocol:
-    """The protocol that a run was made with.
-
-    Raises
-    ------
-    FileError
-        The folder contains no run, or one whose protocol cannot be read.
-    """
-    with closing(RecordStore(folder)) as store:
+    """The protocol that a run was made with."""
+    with RecordStore(folder) as store:
         return store.protocol()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from leadline.base.errors import FileError
 from leadline.bench.results import MACRO, PERCENTILES, Results
 from leadline.bench.tables import CSV_METRICS, Block, Column, Table, digits
-from leadline.io.atomic import atomic_write
+from leadline.io.files import atomic_write
 
 MISSING = "--"
 
@@ -67,13 +67,7 @@ def latex(table: Table) -> str:
 
 
 def write_csvs(results: Results, folder: Path) -> list[Path]:
-    """Write the paper's four CSV files with all percentiles, counts and failures; returns their paths.
-
-    Raises
-    ------
-    FileError
-        The folder cannot be created or written.
-    """
+    """Write the paper's four CSV files with all percentiles, counts and failures; returns their paths."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -11,7 +11,7 @@ import csv
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -23,10 +23,13 @@ from leadline.base.errors import InputError
 from leadline.base.registry import suggestion
 from leadline.bench.protocol import LABELS
 from leadline.bench.records import Record, RecordStore
+from leadline.bench.sources import open_dataset
+from leadline.datasets.reference_statistics import Geometry, reference_geometry, write_reference_geometry
 
 PERCENTILES = (7, 16, 31, 50, 69, 84, 93)
 METRICS = ("absrel", "mae", "rmse", "delta1", "delta2", "delta3", "nmean", "nmed")
 MACRO = "Macro"
+GEOMETRY_FILE = "reference_geometry.csv"
 PAPER_SUBSETS = ("DIODE-in", "ETH3D", "iBims", "ARKit", "Barn", "Caterpillar", "Ignatius", "Meetingroom", "Truck")
 PAPER_PRIOR = "MoGe-3"
 """Prior of all published tables that are not about priors."""
@@ -133,15 +136,7 @@ def distribution(values: Sequence[float]) -> Distribution:
 
 
 def read_results(folder: Path, *, cases: Sequence[str] = ()) -> Results:
-    """The distributions of a run, pooled over all cases or over those in `cases`.
-
-    Raises
-    ------
-    FileError
-        The folder contains no run.
-    InputError
-        The run has no such case.
-    """
+    """The distributions of a run, pooled over all cases or over those in `cases`."""
     with RecordStore(folder) as store:
         known = store.labels("case")
         for case in cases:
@@ -192,6 +187,42 @@ def published_results() -> Results:
 def published_reference_geometry() -> list[dict[str, str]]:
     """The published statistics of the reference depth (tab:app-H-1 to H-3), one row per percentile and subset."""
     return list(_published_rows("reference_geometry"))
+
+
+def measure_references(folder: Path, *, progress: Callable[[int, int], None] | None = None) -> tuple[str, ...]:
+    """Write the statistics of all planned images of a run; returns the reasons why images were left out.
+
+    They are ``reference_geometry.csv`` and ``reference_geometry_images.csv`` in its folder. `progress` is called with
+    the number of images read and the number of all images.
+    """
+    with RecordStore(folder) as store:
+        protocol = store.protocol()
+        images = {entry.label: store.images(entry.label) for entry in protocol.datasets}
+    total, before = sum(map(len, images.values())), 0
+    parts = []
+    for entry in protocol.datasets:
+
+        def count(done: int, _: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, total)
+
+        names = images[entry.label]
+        parts.append(reference_geometry(open_dataset(entry), names=names, subset=entry.label, progress=count))
+        before += len(names)
+    rows = sorted((row for part in parts for row in part.rows), key=lambda row: row.percentile)
+    failures = tuple(failure for part in parts for failure in part.failures)
+    whole = Geometry(tuple(rows), tuple(image for part in parts for image in part.images), failures)
+    write_reference_geometry(whole, folder)
+    return tuple(reason for _, reason in failures)
+
+
+def read_references(folder: Path) -> list[dict[str, str]] | None:
+    """The rows of ``reference_geometry.csv`` of a run; None if it does not exist."""
+    path = folder / GEOMETRY_FILE
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
 
 
 def _published_medians() -> Iterator[tuple[Series, float]]:

@@ -3,8 +3,7 @@
 `run_protocol` does a whole run. `Evaluator` evaluates single work items; a report that needs the depth maps behind a
 record recomputes them with `Evaluator.load`, `Evaluator.observe` and `Evaluator.predict`.
 
-Whatever fails becomes the reason of failed records, and the run continues: a benchmark of a hundred thousand records
-must not stop at a damaged file.
+A failure becomes the reason of failed records, and the run continues: a damaged file must not stop a long benchmark.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from leadline.base.executors import available_cores, processes, serial, worker_c
 from leadline.base.strict_json import canonical_json
 from leadline.bench.observations import Observations, simulate
 from leadline.bench.plan import Task, WorkItem, plan_work_items, remaining_items
-from leadline.bench.protocol import Protocol, find_entry
+from leadline.bench.protocol import MethodEntry, Protocol, find_entry
 from leadline.bench.records import Record, RecordStatus, RecordStore, failure_reason, software_versions
 from leadline.bench.sources import is_cached, open_dataset, open_method, open_prior
 from leadline.core.prior import Prior
-from leadline.datasets.scene import Scene
+from leadline.datasets import Scene
 from leadline.geometry.cameras import Camera, CameraModel
 from leadline.methods import MethodResult, run_method
-from leadline.priors.prediction_cache import PriorCache, content_hash, with_contiguous_arrays
+from leadline.priors.predictor import PriorCache, content_hash, with_contiguous_arrays
 
 if TYPE_CHECKING:
     from leadline.bench.compiled_metrics import Scorer
@@ -42,10 +41,9 @@ if TYPE_CHECKING:
 
 ExecutorName = Literal["serial", "processes", "ray"]
 
-CACHE = "cache"
-"""Folder of the cached priors, in the folder of the run."""
-COMPILED_METHODS = ("ours", "best", "response", "knn", "lwlr", "poisson")
-"""Methods whose first call compiles kernels or loads them from numba's cache."""
+CACHE = "cache"  # folder of the cached priors, in the folder of the run
+PRESETS = {"ours": "paper", "response": "paper", "best": "best"}  # options of our methods
+COMPILED_BASELINES = ("knn", "lwlr", "poisson")
 WORKER_DIED = "the worker process died repeatedly at this image (killed, perhaps because memory ran out)."
 
 
@@ -77,21 +75,16 @@ def run_protocol(
     ----------
     protocol : Protocol
     folder : path
-        Of the run; created if it does not exist.
+        Folder of the run; created if it does not exist.
     executor : {"serial", "processes", "ray"}
     workers : int, optional
         Number of processes; for Ray the number of tasks that share the cores of this machine. Default: one per core.
     address : str, optional
-        Of a Ray cluster. Default: a new one on this machine.
+        Address of a Ray cluster. Default: a new one on this machine.
     retry : bool
         Compute failed records again.
     report : callable, optional
         Called with the progress at the beginning and after each work item.
-
-    Raises
-    ------
-    LeadlineError
-        Something that the protocol names is missing, or the folder cannot be written.
     """
     require_choice("executor", executor, ExecutorName)
     if workers is not None and executor == "serial":
@@ -156,16 +149,19 @@ def _execute(
 def compile_kernels(protocol: Protocol) -> None:
     """Compile the kernels of the protocol's methods and of the scores, or load them from numba's cache."""
     from leadline.bench.compiled_metrics import Scorer
+    from leadline.core.pipeline import warm_up
 
-    ramp = np.linspace(1.0, 2.0, 96 * 80, dtype=np.float32).reshape(96, 80)
-    sparse = np.full_like(ramp, np.nan)
-    sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
-    sparse[3, 3] = 1.5  # an inconsistent measurement, so that the solver iterates
-    for name in {entry.name for entry in protocol.methods} & set(COMPILED_METHODS):
-        open_method(next(entry for entry in protocol.methods if entry.name == name))(Prior(ramp), sparse)
-    scorer = Scorer(ramp, Camera(80, 96, 80.0, 80.0, 39.5, 47.5))
-    scorer.depth(ramp, np.isnan(sparse))
-    scorer.normals(ramp, np.isnan(sparse))
+    names = {entry.name for entry in protocol.methods}
+    for preset in {PRESETS[name] for name in names & PRESETS.keys()}:
+        warm_up(preset)
+    depth = np.linspace(1.0, 2.0, 240 * 200, dtype=np.float32).reshape(240, 200)
+    sparse = np.full_like(depth, np.nan)
+    sparse[::7, ::5] = np.sqrt(depth[::7, ::5])
+    for name in names & set(COMPILED_BASELINES):
+        open_method(MethodEntry(name))(Prior(depth), sparse)
+    scorer = Scorer(depth, Camera(200, 240, 200.0, 200.0, 99.5, 119.5))
+    scorer.depth(depth, np.isnan(sparse))
+    scorer.normals(depth, np.isnan(sparse))
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,13 +199,8 @@ class Evaluator:
     Data sets, networks and methods are opened when they are first used and stay open. The last scene stays in
     memory, because consecutive items often differ in the prior only.
 
-    Parameters
-    ----------
-    protocol : Protocol
-    cache : path
-        Folder of the predictions of networks.
-    threads : int, optional
-        Number of threads of networks. Default: their own choice. Compiled kernels follow ``numba.set_num_threads``.
+    `cache` is the folder of predictions, `threads` the number of threads of networks, by default their own choice.
+    Compiled kernels follow ``numba.set_num_threads``.
 
     Examples
     --------
@@ -266,13 +257,7 @@ class Evaluator:
             self._prefetched[place] = self._reader.submit(self._read, *place)
 
     def load(self, dataset: str, image: str, prior: str) -> ItemInputs:
-        """The inputs of a work item, by the labels of data set and prior.
-
-        Raises
-        ------
-        LeadlineError
-            The protocol has no such label, the scene cannot be read, or the prior cannot be predicted.
-        """
+        """The inputs of a work item, by the labels of data set and prior."""
         loaded = self._load_scene(dataset, image)
         if prior not in self._sources:
             self._sources[prior] = self._open_prior(prior)
@@ -295,24 +280,12 @@ class Evaluator:
         return ItemInputs(loaded, predicted, hashes)
 
     def observe(self, inputs: ItemInputs, case: str) -> Observations:
-        """The measurements of a case (or another pattern), and the scored pixels.
-
-        Raises
-        ------
-        InputError
-            The pattern is malformed, or the scene lacks what it needs.
-        """
+        """The measurements of a case (or another pattern), and the scored pixels."""
         loaded = inputs.loaded
         return simulate(loaded.scene, case, dataset=loaded.dataset.name, stride=self.protocol.stride)
 
     def predict(self, inputs: ItemInputs, observations: Observations, method: str) -> MethodResult:
-        """The result of a method, by its label.
-
-        Raises
-        ------
-        LeadlineError
-            The protocol has no such label, or the method refuses the inputs. A method may raise any other error, too.
-        """
+        """The result of a method, by its label."""
         if method not in self._methods:
             self._methods[method] = open_method(find_entry(self.protocol.methods, method))
         scene = inputs.loaded.scene

@@ -1,4 +1,4 @@
-"""Opens the data sets, priors and methods that a protocol names, including the rendered ones that need no files."""
+"""Opens the data sets, priors and methods that a protocol names, including those that need no files."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, InputError, MissingExtra
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import FileError, InputError, MissingExtra, param
 from leadline.base.registry import suggestion
 from leadline.base.strict_json import canonical_json
-from leadline.bench.oracle_blend import OracleBlend
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
 from leadline.core.prior import Prior, PriorKind
 from leadline.datasets import Dataset, dataset
-from leadline.datasets.rendered import network_like_prior
-from leadline.datasets.rendered.dataset import NAME as RENDERED
-from leadline.datasets.rendered.dataset import RenderedDataset
+from leadline.datasets.rendered import NAME as RENDERED
+from leadline.datasets.rendered import RenderedDataset, network_like_prior
 from leadline.methods import CONTEXT, Method, MethodResult, method
 from leadline.methods.external.server_program import SYSTEMS
-from leadline.methods.external.setups import read_setups
+from leadline.methods.external.systems import read_setups
 from leadline.priors import PRIORS, PriorSource, prior_options, prior_source
-from leadline.priors.prediction_cache import NOT_CACHED
+from leadline.priors.predictor import NOT_CACHED
 
 _NO_MODEL = NOT_CACHED | {RENDERED}  # kinds of priors without a model file
 
@@ -47,13 +46,7 @@ class RenderedPrior(PriorSource):
         return RENDERED
 
     def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
-        """The prior of the room `name`.
-
-        Raises
-        ------
-        InputError
-            The image is not one of the rendered data set, whose exact depth this needs.
-        """
+        """The prior of the room `name`."""
         if not isinstance(dataset, RenderedDataset) or name is None:
             raise InputError("the prior 'rendered' is made from exact depth, so it needs the data set 'rendered'.")
         reference = dataset.load(name).reference
@@ -63,15 +56,9 @@ class RenderedPrior(PriorSource):
 
 
 def open_dataset(entry: DatasetEntry) -> Dataset:
-    """The data set of an entry.
-
-    Raises
-    ------
-    LeadlineError
-        There is no such data set or folder, or it does not take such an option.
-    """
+    """The data set of an entry."""
     if entry.name == RENDERED:
-        _check_options(RenderedDataset, entry.options, f"The data set {RENDERED!r}")
+        _check_options(f"The data set {RENDERED!r}", entry.options, inspect.signature(RenderedDataset).parameters)
         return RenderedDataset(**entry.options)
     try:
         return dataset(entry.name, entry.root, **entry.options)
@@ -82,18 +69,10 @@ def open_dataset(entry: DatasetEntry) -> Dataset:
 def open_prior(entry: PriorEntry, threads: int | None = None) -> PriorSource:
     """The source of priors of an entry.
 
-    Parameters
-    ----------
-    threads : int, optional
-        Number of threads of the network, if it has such an option. Default: its own choice.
-
-    Raises
-    ------
-    LeadlineError
-        There is no such prior or file, or it does not take such an option.
+    `threads` is the number of threads of the network, if it has such an option.
     """
     if entry.kind == RENDERED:
-        _check_options(RenderedPrior, entry.options, f"The prior {RENDERED!r}")
+        _check_options(f"The prior {RENDERED!r}", entry.options, ())
         source: PriorSource = RenderedPrior()
     else:
         options = dict(entry.options)
@@ -108,11 +87,6 @@ def prior_identities(entries: tuple[PriorEntry, ...]) -> dict[str, str]:
 
     Files of predictions are not hashed, so that an additional file does not invalidate all records. A prior that is not
     installed or whose model is missing is identified by its spec; its records will fail with the reason.
-
-    Raises
-    ------
-    LeadlineError
-        A prior is misspelt or has a wrong option, or none of the priors can be opened.
     """
     identities, missing = {}, []
     for entry in entries:
@@ -137,11 +111,6 @@ def open_method(entry: MethodEntry) -> Method:
 
     Options are keywords of the method's function. For a function that takes ``options: CompletionOptions``, like
     `ours`, they are the fields of the fit and the reconstruction, e.g. ``weight_data`` or ``fit.tolerance``.
-
-    Raises
-    ------
-    InputError
-        There is no such method, or it does not take such an option.
     """
     found: Callable[..., MethodResult] = method(entry.name)
     if not entry.options:
@@ -150,7 +119,8 @@ def open_method(entry: MethodEntry) -> Method:
     if "options" in keywords and "options" not in entry.options:
         return partial(found, options=_completion_options(entry))
     reserved = {*CONTEXT, *(found.keywords if isinstance(found, partial) else ())}
-    _check_options(found, entry.options, f"The method {entry.label!r}", skip=2, reserved=reserved)
+    accepted = [name for name in list(keywords)[2:] if name not in reserved]  # without prior and measurements
+    _check_options(f"The method {entry.label!r}", entry.options, accepted)
     return partial(found, **entry.options)
 
 
@@ -169,6 +139,13 @@ def effective_entry(entry: MethodEntry) -> MethodEntry:
     return entry if found is None else replace(entry, options={**found.options, **entry.options})
 
 
+def _check_options(subject: str, options: dict[str, Any], accepted: Collection[str]) -> None:
+    for name in options:
+        if name not in accepted:
+            advice = suggestion(name, accepted) if accepted else "it takes none."
+            raise InputError(f"{subject} takes no option {name!r}; {advice}")
+
+
 def _completion_options(entry: MethodEntry) -> CompletionOptions:
     """Options by the names of their fields, which need their group (``fit.``) only if both groups have such a field."""
     groups: dict[str, type[Any]] = {"fit": FitOptions, "reconstruction": ReconstructionOptions}
@@ -185,12 +162,59 @@ def _completion_options(entry: MethodEntry) -> CompletionOptions:
     return CompletionOptions.paper(**{group: kind.paper(**values[group]) for group, kind in groups.items()})
 
 
-def _check_options(
-    function: Callable[..., Any], options: dict[str, Any], what: str, skip: int = 0, reserved: Collection[str] = ()
-) -> None:
-    """Raise `InputError` for options that the function has no parameter for, not counting the first `skip`."""
-    accepted = [name for name in list(inspect.signature(function).parameters)[skip:] if name not in reserved]
-    for name in options:
-        if name not in accepted:
-            advice = suggestion(name, accepted) if accepted else "it takes none."
-            raise InputError(f"{what} takes no option {name!r}; {advice}")
+POWER, OFFSET = 0.8, 0.1  # parameters of the final distortion (p / mean)^0.8 + 0.1
+
+
+class OracleBlend(PriorSource):
+    """The predictions of another source, blended with the reference depth of their image.
+
+    `share` is that of the reference in log depth, in (0, 1]. Public samples that contain both a reference and the
+    prediction of a strong network are rare, and the blend replaces one: its errors have the structure of a network's
+    errors but are smaller, and its final distortion is outside the response family, so that the fit alone cannot
+    remove it.
+    """
+
+    quantity: PriorKind = "depth"
+    gauge = "unknown"
+
+    def __init__(self, source: PriorSource, share: float) -> None:
+        if not 0 < share <= 1:
+            raise InputError(f"{param('share')} of the reference must be above 0 and at most 1, got {share!r}.")
+        self.source, self.share = source, share
+        self.name = f"{source.name}, blended with {share:g} of the reference"
+
+    def fingerprint(self) -> str:
+        return f"oracle {self.share!r} {self.source.fingerprint()}"
+
+    def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
+        """The blended prior of image `name` of `dataset`."""
+        reference = None if dataset is None or name is None else dataset.load(name).reference
+        if reference is None:
+            raise InputError(f"{name}: an oracle prior needs a reference depth, and the image has none.")
+        return Prior(blend_with_reference(self.source(image, dataset=dataset, name=name), reference, self.share))
+
+
+def blend_with_reference(prior: Prior, reference: FloatArray, share: float) -> NDArray[np.float32]:
+    """log p = (1 - share) (a log h + b) + share log f, then (p / mean)^0.8 + 0.1 with the geometric mean of p.
+
+    h is the prior; a and b are its least-squares fit to the reference in log depth. f is the reference with its holes
+    filled by completing h, in the paper's configuration, with every valid reference pixel as a measurement.
+
+    `reference` is in metres, (H, W); values that are not finite and positive are unknown. The result is relative depth.
+    """
+    from leadline.core.pipeline import complete
+
+    h = np.asarray(prior.depth(), np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x, y = np.log(h), np.log(np.asarray(reference, np.float64))
+    known = np.isfinite(x) & np.isfinite(y)
+    if np.count_nonzero(known) < 2:
+        raise InputError(f"{param('reference')} and the prior must have at least two valid pixels in common.")
+    centred = x[known] - x[known].mean()
+    squares = float((centred**2).sum())
+    slope = float((centred * y[known]).sum()) / squares if squares > 0 else 0.0
+    aligned = y[known].mean() + slope * (x - x[known].mean())
+    completed = complete(prior, reference, options="paper")
+    blend = (1 - share) * aligned + share * np.log(np.asarray(completed.depth, np.float64))
+    distorted: NDArray[np.float64] = np.exp(POWER * (blend - np.nanmean(blend))) + OFFSET
+    return distorted.astype(np.float32)

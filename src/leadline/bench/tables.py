@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
-from leadline.base.errors import InputError
+from leadline.base.errors import FileError, InputError
 from leadline.base.registry import suggestion
 from leadline.bench.protocol import LABELS
-from leadline.bench.results import MACRO, PERCENTILES, Results
+from leadline.bench.results import GEOMETRY_FILE, MACRO, PERCENTILES, Results
 
 HEADS = {
     "absrel": "AbsRel",
@@ -27,6 +28,13 @@ RAW, RESPONSE, OURS, BEST = (LABELS[name] for name in ("raw", "response", "ours"
 FIXED = tuple(LABELS[name] for name in ("gdisp", "gmetric", "glog"))
 PARTIAL = (RAW, *FIXED, RESPONSE, *(LABELS[name] for name in ("knn", "lwlr", "poisson")))
 """Methods that the main table does not show."""
+GEOMETRY = "geometry"
+_GEOMETRY_COLUMNS = {
+    "valid_fraction": "valid",
+    "hole_fraction": "holes",
+    "largest_component": "largest",
+    "depth_m": "depth (m)",
+}
 CSV_METRICS = {
     "table1_normal_mean": "nmean",
     "table2_normal_median": "nmed",
@@ -56,7 +64,7 @@ class Block:
 
     title: str
     rows: tuple[Row, ...]
-    metric: str = ""  # of all its numbers, instead of the metrics of the columns
+    metric: str = ""  # metric of all its numbers, instead of those of the columns
 
 
 @dataclass(frozen=True)
@@ -117,23 +125,15 @@ def main_table(results: Results, prior: str) -> Table | None:
 
 def baselines_table(results: Results, prior: str) -> Table | None:
     """All methods: p50 AbsRel and NMean, subsets as columns (tab:app-F-1)."""
-    methods = _methods_of(results, prior)
-    if not methods:
-        return None
-    subsets = (*results.subsets, MACRO)
-    blocks = tuple(
-        Block(
-            HEADS[metric],
-            tuple(
-                Row(name, tuple(results.value(prior, name, subset, metric) for subset in subsets)) for name in methods
-            ),
-            metric,
-        )
-        for metric in ("absrel", "nmean")
-        if any(results.has_scores(prior, name, metric) for name in methods)
-    )
+    methods, subsets = _methods_of(results, prior), (*results.subsets, MACRO)
+    blocks = []
+    for metric in ("absrel", "nmean"):
+        if any(results.has_scores(prior, name, metric) for name in methods):
+            numbers = {name: [results.value(prior, name, subset, metric) for subset in subsets] for name in methods}
+            blocks.append(_block(HEADS[metric], numbers, metric))
     columns = tuple(Column("", subset) for subset in subsets)
-    return Table("baselines", f"All methods with the prior {prior}, p50", "method", columns, blocks, "down")
+    title = f"All methods with the prior {prior}, p50"
+    return Table("baselines", title, "method", columns, tuple(blocks), "down") if methods else None
 
 
 def stages_table(results: Results, prior: str) -> Table | None:
@@ -151,31 +151,26 @@ def normals_mean_table(results: Results, prior: str) -> Table | None:
 
 def normals_median_table(results: Results, prior: str) -> Table | None:
     """p50 of the median normal error (tab:app-C-2)."""
-    return _by_subset(
-        results, prior, "normals-median", "Median normal error, p50", _methods_of(results, prior), ("nmed",)
-    )
+    methods = _methods_of(results, prior)
+    return _by_subset(results, prior, "normals-median", "Median normal error, p50", methods, ("nmed",))
 
 
 def weights_table(results: Results, prior: str) -> Table | None:
     """Macro p50 MAE and NMed of the methods with a weight among their options (tab:app-D-1)."""
-    varied = [
+    varied = sorted(
         (options.get("weight_data", 1e-3), options.get("weight_laplacian", 1e-3), name)
         for name, options in results.options.items()
-        if {"weight_data", "weight_laplacian"} & options.keys()
-    ]
-    if not varied:
-        return None
-    rows = tuple(
-        Row(
-            f"data {data:.0e}, laplacian {laplacian:.0e}",
-            tuple(results.value(prior, name, MACRO, metric) for metric in ("mae", "nmed")),
-        )
-        for data, laplacian, name in sorted(varied)
+        if name in _swept(results)
     )
-    columns = (Column("", HEADS["mae"], "mae"), Column("", HEADS["nmed"], "nmed"))
-    return Table(
-        "weights", "Weights of the reconstruction, Macro of p50", "weights", columns, (Block("", rows),), "down"
-    )
+    numbers = {
+        f"data {data:.0e}, laplacian {laplacian:.0e}": [
+            results.value(prior, name, MACRO, metric) for metric in ("mae", "nmed")
+        ]
+        for data, laplacian, name in varied
+    }
+    columns = tuple(Column("", HEADS[metric], metric) for metric in ("mae", "nmed"))
+    title = "Weights of the reconstruction, Macro of p50"
+    return Table("weights", title, "weights", columns, (_block("", numbers),), "down") if varied else None
 
 
 def priors_table(results: Results, prior: str) -> Table | None:
@@ -192,29 +187,15 @@ def fixed_table(results: Results, prior: str) -> Table | None:
 
 def percentiles_table(results: Results, prior: str) -> Table | None:
     """Seven percentiles of AbsRel and NMed per subset and method (fig:percentiles)."""
-    methods = results.methods
-    columns = tuple(
-        Column(HEADS[metric], f"p{percentile}", metric) for metric in ("absrel", "nmed") for percentile in PERCENTILES
-    )
-    blocks = tuple(
-        Block(
-            subset,
-            tuple(
-                Row(
-                    name,
-                    tuple(
-                        results.value(prior, name, subset, metric, percentile)
-                        for metric in ("absrel", "nmed")
-                        for percentile in PERCENTILES
-                    ),
-                )
-                for name in methods
-            ),
-        )
-        for subset in results.subsets
-    )
-    complete = any(not math.isnan(value) for block in blocks for row in block.rows for value in row.values[:3])
-    return Table("percentiles", "Percentiles over images and cases", "method", columns, blocks) if complete else None
+    shown = [(metric, percentile) for metric in ("absrel", "nmed") for percentile in PERCENTILES]
+    columns = tuple(Column(HEADS[metric], f"p{percentile}", metric) for metric, percentile in shown)
+    blocks = []
+    for subset in results.subsets:
+        numbers = {name: [results.value(prior, name, subset, *cell) for cell in shown] for name in results.methods}
+        blocks.append(_block(subset, numbers))
+    if all(math.isnan(value) for block in blocks for row in block.rows for value in row.values[:3]):
+        return None  # the published tables have medians only
+    return Table("percentiles", "Percentiles over images and cases", "method", columns, tuple(blocks))
 
 
 def failures_table(results: Results, prior: str) -> Table | None:
@@ -222,22 +203,36 @@ def failures_table(results: Results, prior: str) -> Table | None:
     metrics = ("absrel", "mae", "nmean", "nmed")
     blocks = []
     for name in results.priors:
-        rows = tuple(
-            Row(
-                f"{subset}: {method}",
-                (
-                    float(sum(f(name, method, subset, "absrel") for f in (results.count, results.failures))),
-                    *(float(results.failures(name, method, subset, metric)) for metric in metrics),
-                ),
-            )
-            for subset in results.subsets
-            for method in results.methods
-            if any(results.failures(name, method, subset, metric) for metric in metrics)
-        )
-        if rows:
-            blocks.append(Block(name if len(results.priors) > 1 else "", rows))
+        numbers: dict[str, list[float]] = {}
+        for subset, method in product(results.subsets, results.methods):
+            failed = [results.failures(name, method, subset, metric) for metric in metrics]
+            if any(failed):
+                total = results.count(name, method, subset, "absrel") + failed[0]
+                numbers[f"{subset}: {method}"] = [total, *failed]
+        if numbers:
+            blocks.append(_block(name if len(results.priors) > 1 else "", numbers))
     columns = (Column("", "records"), *(Column("no score", HEADS[metric]) for metric in metrics))
     return Table("failures", "Records without a score", "subset: method", columns, tuple(blocks)) if blocks else None
+
+
+def geometry_table(rows: Iterable[Mapping[str, str]]) -> Table:
+    """Coverage, holes, connectivity and depth per subset and percentile (tab:app-H-1 to H-3)."""
+    blocks: dict[str, list[Row]] = {}
+    try:
+        for row in rows:
+            title = f"{row['subset']}: {int(row['images']):,} images, {int(row['valid_pixels']):,} valid pixels"
+            values = tuple(float(row[name]) for name in _GEOMETRY_COLUMNS)
+            blocks.setdefault(title, []).append(Row(f"p{row['percentile']}", values))
+    except (KeyError, ValueError, TypeError) as error:
+        raise FileError(
+            f"{GEOMETRY_FILE}: the file lacks expected columns or numbers ({error!r}); delete it to have it "
+            "written again."
+        ) from error
+    columns = tuple(
+        Column("", head, "depth" if name == "depth_m" else "share") for name, head in _GEOMETRY_COLUMNS.items()
+    )
+    shown = tuple(Block(title, tuple(rows)) for title, rows in blocks.items())
+    return Table(GEOMETRY, "Reference geometry over images; depth over all pixels", "percentile", columns, shown)
 
 
 TABLES: dict[str, Callable[[Results, str], Table | None]] = {
@@ -257,18 +252,7 @@ TABLES: dict[str, Callable[[Results, str], Table | None]] = {
 def tables_of(results: Results, *, names: Sequence[str] = (), prior: str | None = None) -> list[Table]:
     """All tables that the results have numbers for, or the named ones among them.
 
-    Parameters
-    ----------
-    results : Results
-    names : names, optional
-        Of `TABLES`. Default: all but the percentiles, which are long.
-    prior : str, optional
-        For the tables about one prior. Default: the first prior.
-
-    Raises
-    ------
-    InputError
-        There is no such table or prior.
+    By default these are all but the percentiles, which are long, and of the first prior where a table is about one.
     """
     if prior is not None and prior not in results.priors:
         raise InputError(f"The results have no prior {prior!r}; {suggestion(prior, results.priors)}")
@@ -280,51 +264,45 @@ def tables_of(results: Results, *, names: Sequence[str] = (), prior: str | None 
     return [table for name in chosen if (table := TABLES[name](results, one)) is not None]
 
 
+def _swept(results: Results) -> set[str]:
+    """Methods of a sweep over weights."""
+    return {name for name, options in results.options.items() if {"weight_data", "weight_laplacian"} & options.keys()}
+
+
 def _methods_of(results: Results, prior: str) -> list[str]:
     """Methods that were run with this prior, without those of a sweep over weights."""
-    ran = {series.method for series in results.distributions if series.prior == prior}
-    swept = {name for name, options in results.options.items() if {"weight_data", "weight_laplacian"} & options.keys()}
-    return [name for name in results.methods if name in ran and name not in swept]
+    ran = {series.method for series in results.distributions if series.prior == prior} - _swept(results)
+    return [name for name in results.methods if name in ran]
+
+
+def _block(title: str, numbers: Mapping[str, Sequence[float]], metric: str = "") -> Block:
+    """A block from the numbers of each row by its label."""
+    return Block(title, tuple(Row(label, tuple(map(float, values))) for label, values in numbers.items()), metric)
 
 
 def _by_subset(
     results: Results, prior: str, name: str, title: str, methods: Sequence[str], metrics: Sequence[str]
 ) -> Table | None:
-    if not methods or not any(results.has_scores(prior, method, metrics[0]) for method in methods):
+    if not any(results.has_scores(prior, method, metrics[0]) for method in methods):
         return None
-    columns = tuple(Column(method, HEADS[metric], metric) for method in methods for metric in metrics)
-    rows = tuple(
-        Row(
-            subset,
-            tuple(results.value(prior, method, subset, metric) for method in methods for metric in metrics),
-        )
-        for subset in results.subsets
-    )
-    macro = Row(MACRO, tuple(results.value(prior, m, MACRO, metric) for m in methods for metric in metrics))
-    blocks = (Block("", rows), Block("", (macro,)))
-    return Table(name, f"{title} (prior: {prior})", "subset", columns, blocks, "across")
+    cells = list(product(methods, metrics))
+    columns = tuple(Column(method, HEADS[metric], metric) for method, metric in cells)
+    numbers = {
+        subset: [results.value(prior, method, subset, metric) for method, metric in cells]
+        for subset in (*results.subsets, MACRO)
+    }
+    macro = _block("", {MACRO: numbers.pop(MACRO)})
+    return Table(name, f"{title} (prior: {prior})", "subset", columns, (_block("", numbers), macro), "across")
 
 
 def _by_prior(results: Results, name: str, title: str, wanted: Sequence[str]) -> Table | None:
     methods = [method for method in wanted if method in results.methods]
     if not methods or (name == "priors" and len(results.priors) < 2):
         return None
-    columns = tuple(Column(prior, HEADS[metric], metric) for prior in results.priors for metric in ("absrel", "nmean"))
-    blocks = tuple(
-        Block(
-            subset,
-            tuple(
-                Row(
-                    method,
-                    tuple(
-                        results.value(prior, method, subset, metric)
-                        for prior in results.priors
-                        for metric in ("absrel", "nmean")
-                    ),
-                )
-                for method in methods
-            ),
-        )
-        for subset in (*results.subsets, MACRO)
-    )
-    return Table(name, title, "method", columns, blocks, "down")
+    cells = list(product(results.priors, ("absrel", "nmean")))
+    columns = tuple(Column(prior, HEADS[metric], metric) for prior, metric in cells)
+    blocks = []
+    for subset in (*results.subsets, MACRO):
+        numbers = {method: [results.value(p, method, subset, metric) for p, metric in cells] for method in methods}
+        blocks.append(_block(subset, numbers))
+    return Table(name, title, "method", columns, tuple(blocks), "down")

@@ -43,9 +43,8 @@ from typing import Any
 
 import numpy as np
 from numba import prange
-from numpy.typing import NDArray
 
-from leadline.base.arrays import FloatArray
+from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray
 from leadline.base.jit import STENCIL, compiled, inlined
 from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours
 
@@ -69,35 +68,17 @@ _MIN_SIGNAL_FACTOR = 1e-3  # factor for measurements without signal; their weigh
 
 @dataclass(frozen=True, eq=False)
 class Adapted:
-    """The weights of the residual system of one image.
+    """The weights of the residual system of one image."""
 
-    Attributes
-    ----------
-    targets, weights : (n,) float64
-        Log residual of each measurement, and its weight.
-    edges : pair of float32 arrays, (H, W - 1) and (H - 1, W)
-        Weights of the differences between a pixel and its right, and its lower, neighbour.
-    stiffness, screening : float
-        Weights of the residual's Laplacian and of the residual itself; the weight of its gradient is 1.
-    spacing : int
-        Distance between measurements in pixels.
-    cell : int
-        Side in pixels of the square over which measurements are taken to average; 1 for single pixels.
-    roughness : float
-        Mean error in log depth when a residual is predicted by its neighbours'; NaN with too few measurements.
-    contrast : float
-        Mean relative gradient of t, per pixel.
-    """
-
-    targets: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    edges: tuple[NDArray[np.float32], NDArray[np.float32]]
-    stiffness: float
-    screening: float
-    spacing: int
-    cell: int
-    roughness: float
-    contrast: float
+    targets: Float64Array  # (n,): log residual of each measurement
+    weights: Float64Array  # (n,): weight of each measurement
+    edges: tuple[Float32Array, Float32Array]  # (H, W - 1) to the right, (H - 1, W) to the lower neighbour
+    stiffness: float  # weight of the residual's Laplacian; the weight of its gradient is 1
+    screening: float  # weight of the residual itself
+    spacing: int  # distance between measurements in pixels
+    cell: int  # side in pixels of the square over which measurements are taken to average; 1 for single pixels
+    roughness: float  # mean error in log depth when neighbours predict a residual; NaN with too few measurements
+    contrast: float  # mean relative gradient of t, per pixel
 
     def to_dict(self) -> dict[str, Any]:
         """The scalar values, and the mean weight of a measurement relative to MAX_WEIGHT."""
@@ -107,32 +88,12 @@ class Adapted:
 
 
 def adapt(
-    calibrated: NDArray[np.float32],
-    where: NDArray[np.intp],
-    measured: FloatArray,
-    neighbours: Neighbours | None = None,
+    calibrated: Float32Array, where: IndexArray, measured: FloatArray, neighbours: Neighbours | None = None
 ) -> Adapted:
-    """The residual system estimated from these measurements and this calibrated prior.
+    """The residual system estimated from the depths `measured` at the flat indices `where` and the calibrated prior t.
 
     With fewer than five measurements there are no statistics over neighbours: all get the full weight at their pixels.
-
-    Parameters
-    ----------
-    calibrated : (H, W) float32
-        t in metres, NaN at invalid pixels.
-    where : (n,) int
-        Flat indices of the measured pixels, each once; t must be valid there.
-    measured : (n,) float
-        Their depth in metres, > 0.
-    neighbours : Neighbours, optional
-        Neighbours of these measurements, if they are already known.
-
-    Examples
-    --------
-    >>> t = np.ones((64, 64), np.float32)
-    >>> where = np.flatnonzero(np.indices((64, 64)).max(axis=0) % 8 == 3)[::8]
-    >>> adapt(t, where, np.full(where.size, 2.0)).targets.round(3).max()
-    np.float64(0.693)
+    `neighbours` are the neighbours of these measurements, if already computed.
     """
     height, width = calibrated.shape
     depth = measured.astype(np.float64)
@@ -157,20 +118,11 @@ def adapt(
         if cell > 1:
             weights /= 1.0 + (variation / noise) ** 2
     edges, contrast = _edge_weights(calibrated)
-    return Adapted(
-        targets,
-        weights,
-        edges,
-        min((spacing / 2) ** 2, MAX_STIFFNESS),
-        1.0 / (height**2 + width**2),
-        spacing,
-        cell,
-        roughness,
-        contrast,
-    )
+    stiffness, screening = min((spacing / 2) ** 2, MAX_STIFFNESS), 1.0 / (height**2 + width**2)
+    return Adapted(targets, weights, edges, stiffness, screening, spacing, cell, roughness, contrast)
 
 
-def _trimmed_mean(errors: NDArray[np.float64]) -> float:
+def _trimmed_mean(errors: Float64Array) -> float:
     """Mean without the largest TRIMMED_SHARE, but at least a tenth of the mean of all.
 
     The bound matters for measurements without noise, where all errors that are not tiny may be among the largest.
@@ -179,7 +131,7 @@ def _trimmed_mean(errors: NDArray[np.float64]) -> float:
     return float(max(np.mean(np.partition(errors, kept - 1)[:kept]), 0.1 * np.mean(errors)))
 
 
-def _edge_weights(calibrated: NDArray[np.float32]) -> tuple[tuple[NDArray[np.float32], NDArray[np.float32]], float]:
+def _edge_weights(calibrated: Float32Array) -> tuple[tuple[Float32Array, Float32Array], float]:
     """Weights towards the right and the lower neighbour, and the mean relative gradient that they refer to."""
     height, width = calibrated.shape
     squares = np.empty((height, width), np.float32)

@@ -1,4 +1,4 @@
-"""The checked inputs of a completion: measured pixels paired with the prior, and measurements without one."""
+"""The checked inputs of a completion: measured pixels with a valid prior, and the other measurements."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from leadline.base.arrays import BoolArray, FloatArray, as_map, as_mask
+from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray, as_map, as_mask
 from leadline.base.errors import InputError, param
 from leadline.core.fit.calibration import SMALLEST, VALID_BITS, contiguous, valid_bits
 from leadline.core.fit.response import Response
@@ -24,27 +24,13 @@ surfaces, and there are enough of them for statistics. Between 4 and 12 the accu
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The measured pixels at which the prior is valid.
+    """The measured pixels at which the prior is valid: positive, normal and finite."""
 
-    Attributes
-    ----------
-    prior : (H, W) float32 or float64, C-contiguous
-        Relative depth h of the whole image; a pixel is valid if its value is positive, normal and finite.
-    prior_range : (float, float)
-        Lowest and highest valid prior in the image.
-    where : (n,) int
-        Flat indices of the paired pixels, in increasing order.
-    measured : (n,) float32 or float64
-        Depth measured there in metres, > 0.
-    sigma : (n,) float64 or None
-        Standard deviation of each measurement in metres; None if all are taken as exact.
-    """
-
-    prior: FloatArray
-    prior_range: tuple[float, float]
-    where: NDArray[np.intp]
-    measured: FloatArray
-    sigma: NDArray[np.float64] | None
+    prior: FloatArray  # (H, W), C-contiguous: relative depth h of the whole image
+    prior_range: tuple[float, float]  # lowest and highest valid prior in the image
+    where: IndexArray  # (n,): flat indices of the paired pixels, in increasing order
+    measured: FloatArray  # (n,): depth measured there in metres, > 0
+    sigma: Float64Array | None  # (n,): standard deviations in metres; None if all are taken as exact
 
     @property
     def count(self) -> int:
@@ -61,12 +47,12 @@ class Pairs:
         return self.prior.flat[self.where]
 
     @property
-    def log_sigma(self) -> NDArray[np.float64] | None:
+    def log_sigma(self) -> Float64Array | None:
         """Standard deviation of each measurement in log depth, (n,), to first order."""
         return None if self.sigma is None else self.sigma / self.measured
 
     @property
-    def tiles(self) -> NDArray[np.intp]:
+    def tiles(self) -> IndexArray:
         """Index of the image tile that each pair lies in, (n,). A network's errors are alike within a surface."""
         return image_tiles(self.where, self.shape)
 
@@ -87,23 +73,12 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """The checked arguments of `complete`.
-
-    Attributes
-    ----------
-    pairs : Pairs
-    measurements : (H, W) float32 or float64
-        The sparse map in metres.
-    unpaired : (k,) int
-        Flat indices of measured pixels without a valid prior.
-    invalid : int
-        Number of pixels without a valid prior.
-    """
+    """The checked arguments of `complete`."""
 
     pairs: Pairs
-    measurements: FloatArray
-    unpaired: NDArray[np.intp]
-    invalid: int
+    measurements: FloatArray  # (H, W): the sparse map in metres
+    unpaired: IndexArray  # flat indices of measured pixels without a valid prior
+    invalid: int  # number of pixels without a valid prior
 
 
 def check_inputs(
@@ -112,13 +87,7 @@ def check_inputs(
     valid: ArrayLike | None = None,
     noise: Noise | float | ArrayLike | None = None,
 ) -> Inputs:
-    """Check the arguments of `complete` and pair the measurements with the prior.
-
-    Raises
-    ------
-    InputError
-        If shapes or types do not fit together.
-    """
+    """Check the arguments of `complete` and pair the measurements with the prior."""
     prior = prior if isinstance(prior, Prior) else Prior(prior)  # type: ignore[arg-type]
     measurements = as_map(sparse, "sparse")
     if measurements.shape != prior.shape:
@@ -133,25 +102,20 @@ def check_inputs(
         h = np.where(mask, h, h.dtype.type(np.nan))
         measured &= mask
     h = contiguous(h)
-    lowest, highest, invalid = _valid_range(h)
+    # Lowest and highest valid prior, and the number of valid ones.
+    low, high, valid_count = valid_bits(h.view(f"i{h.itemsize}").ravel(), *VALID_BITS[h.itemsize])
+    lowest, highest = np.array([low, high], f"i{h.itemsize}").view(h.dtype).tolist()
     where = np.flatnonzero(measured)
     h_measured = h.flat[where].astype(np.float64)  # in float32 the smallest valid prior would be zero
     paired = (h_measured >= SMALLEST) & (h_measured < np.inf)
     where, unpaired = where[paired], where[~paired]
     depth = measurements.flat[where]
     sigma = None if noise is None else sigma_at(noise, depth, where, prior.shape)
-    return Inputs(Pairs(h, (lowest, highest), where, depth, sigma), measurements, unpaired, invalid)
+    return Inputs(Pairs(h, (lowest, highest), where, depth, sigma), measurements, unpaired, h.size - int(valid_count))
 
 
-def image_tiles(where: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.intp]:
+def image_tiles(where: IndexArray, shape: tuple[int, int]) -> IndexArray:
     """Index of the tile of an (H, W) image that each of the flat indices `where` lies in."""
     rows, columns = np.divmod(where, shape[1])
-    tiles: NDArray[np.intp] = rows * TILES_PER_SIDE // shape[0] * TILES_PER_SIDE + columns * TILES_PER_SIDE // shape[1]
+    tiles: IndexArray = rows * TILES_PER_SIDE // shape[0] * TILES_PER_SIDE + columns * TILES_PER_SIDE // shape[1]
     return tiles
-
-
-def _valid_range(prior: FloatArray) -> tuple[float, float, int]:
-    """Lowest and highest valid prior, and the number of invalid pixels."""
-    low, high, valid = valid_bits(prior.view(f"i{prior.itemsize}").ravel(), *VALID_BITS[prior.itemsize])
-    low, high = np.array([low, high], f"i{prior.itemsize}").view(prior.dtype)
-    return float(low), float(high), prior.size - int(valid)

@@ -1,7 +1,7 @@
 """The neighbours of each measurement among the others, and robust statistics over them.
 
 The search scans square rings of pixels around each measurement until enough others are found. Its total cost is
-proportional to the number of pixels, whatever the number of measurements, as long as these are spread evenly.
+proportional to the number of pixels, for any number of measurements that are spread evenly.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from leadline.base.arrays import BoolArray
+from leadline.base.arrays import BoolArray, Float64Array, IndexArray
 from leadline.base.jit import compiled
 
 MIN_NEIGHBOURS = 4
@@ -19,68 +19,36 @@ MAX_NEIGHBOURS = 24
 """Largest number of neighbours of a measurement. A square on a regular grid contains 5 to 8; more than 24 are rare."""
 
 
-def nearest_others(where: NDArray[np.intp], shape: tuple[int, int], count: int) -> NDArray[np.int32]:
-    """The `count` nearest other measurements of each measurement, nearest first, as indices into `where`.
+def nearest_others(where: IndexArray, shape: tuple[int, int], count: int) -> NDArray[np.int32]:
+    """Indices into `where` of the others nearest to each measurement, nearest first, (n, min(count, n - 1)).
 
-    Parameters
-    ----------
-    where : (n,) int
-        Flat indices of the measured pixels of an (H, W) image, each once, in increasing order.
-    shape : (H, W)
-    count : int
+    `where` holds the flat indices of the measured pixels of an (H, W) image, each once, in increasing order.
 
-    Returns
-    -------
-    (n, min(count, n - 1)) int32
-
-    Examples
-    --------
     >>> nearest_others(np.array([0, 3, 4]), (1, 5), 2)
     array([[1, 2],
            [2, 0],
            [1, 0]], dtype=int32)
     """
-    nearest, _, _ = _search(where, shape, min(count, where.size - 1))
-    return nearest
+    return _search(where, shape, min(count, where.size - 1))[0]
 
 
 class Neighbours:
     """For each measurement, the others in the smallest square around it that contains `MIN_NEIGHBOURS` of them.
 
-    Parameters
-    ----------
-    where : (n,) int
-        Flat indices of the measured pixels, each once, in increasing order; more than `MIN_NEIGHBOURS`.
-    shape : (H, W)
-
-    Attributes
-    ----------
-    spacing : int
-        Distance between measurements in pixels: the median half-width of the squares, on a square grid its mesh width.
+    There must be more than `MIN_NEIGHBOURS` measurements. `spacing` is their distance in pixels: the median half-width
+    of the squares, on a square grid its mesh width.
     """
 
-    def __init__(self, where: NDArray[np.intp], shape: tuple[int, int]) -> None:
+    def __init__(self, where: IndexArray, shape: tuple[int, int]) -> None:
         self._nearest, self._counts, half_width = _search(where, shape, MIN_NEIGHBOURS, in_squares=True)
         self.spacing = int(np.median(half_width))
 
-    def compare(
-        self, values: NDArray[np.float64], counted: BoolArray | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def compare(self, values: Float64Array, counted: BoolArray | None = None) -> tuple[Float64Array, Float64Array]:
         """Distance of each value from the median of its neighbours' values, and a measure of the neighbours' spread.
 
         The spread is the third largest distance of a neighbour from that median: it is large where three neighbours or
-        more differ from the others, as beside a depth edge, and small if at most two are outliers.
-
-        Parameters
-        ----------
-        values : (n,) float64
-        counted : (n,) bool, optional
-            False for measurements that are ignored as neighbours. Default: none is ignored.
-
-        Returns
-        -------
-        distance, spread : (n,) float64
-            Both 0 where all neighbours are ignored.
+        more differ from the others, as beside a depth edge, and small if at most two are outliers. Measurements that
+        are not `counted` are ignored as neighbours; where all are ignored both results are 0.
         """
         distance, spread = np.empty(values.size), np.empty(values.size)
         counted = np.ones(values.size, np.bool_) if counted is None else counted
@@ -89,12 +57,12 @@ class Neighbours:
 
 
 def _search(
-    where: NDArray[np.intp], shape: tuple[int, int], enough: int, *, in_squares: bool = False
+    where: IndexArray, shape: tuple[int, int], enough: int, *, in_squares: bool = False
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """Neighbours of each measurement, nearest first; their number; and the half-width of the square searched.
 
     The neighbours are the `enough` nearest, or, with `in_squares`, all (up to `MAX_NEIGHBOURS`) in the smallest square
-    that contains `enough` of them. There must be so many others.
+    that contains `enough` of them. There must be at least `enough` others.
     """
     index = np.full(shape, -1, np.int32)
     index.flat[where] = np.arange(where.size, dtype=np.int32)

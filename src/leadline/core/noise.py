@@ -20,9 +20,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from leadline.base.arrays import FloatArray, as_map
+from leadline.base.arrays import Float64Array, FloatArray, IndexArray, as_map
 from leadline.base.errors import InputError, param
 from leadline.core.neighbours import nearest_others
 
@@ -72,22 +72,14 @@ class Noise:
             if not (isinstance(value, (int, float)) and 0 <= value < math.inf):
                 raise InputError(f"{param(f'noise.{name}')} must be a number of at least 0, got {value!r} instead.")
 
-    def __call__(self, depth: ArrayLike) -> NDArray[np.float64]:
+    def __call__(self, depth: ArrayLike) -> Float64Array:
         z = np.asarray(depth, np.float64)
         terms = self.constant**2 + (self.proportional * z) ** 2 + (self.quadratic * z * z) ** 2
         return np.asarray(np.sqrt(terms))
 
 
-def sigma_at(
-    noise: Noise | ArrayLike, measured: FloatArray, where: NDArray[np.intp], shape: tuple[int, int]
-) -> NDArray[np.float64]:
-    """Standard deviation in metres of the depths `measured` at the flat indices `where` of an (H, W) image, (n,).
-
-    Raises
-    ------
-    InputError
-        If a map has another shape, or a value at a measured pixel that is negative or not finite.
-    """
+def sigma_at(noise: Noise | ArrayLike, measured: FloatArray, where: IndexArray, shape: tuple[int, int]) -> Float64Array:
+    """Standard deviation in metres of the depths `measured` at the flat indices `where` of an (H, W) image, (n,)."""
     if isinstance(noise, Noise):
         return noise(measured)
     if np.ndim(noise) == 0:
@@ -108,32 +100,14 @@ def sigma_at(
 
 
 def measurement_weights(
-    residuals: FloatArray,
-    sigma: NDArray[np.float64],
-    where: NDArray[np.intp],
-    shape: tuple[int, int],
-    screening: float,
-) -> NDArray[np.float64]:
+    residuals: FloatArray, sigma: Float64Array, where: IndexArray, shape: tuple[int, int], screening: float
+) -> Float64Array:
     """Weight c = kappa^2 / sigma^2 of each measurement in the residual system, (n,); see the module's description.
 
-    It is infinite, so that the measurement is kept exactly, where sigma is 0, and for all with fewer than five of them.
+    It is infinite where sigma is 0, and for all measurements if there are fewer than five: these are kept exactly.
 
-    Parameters
-    ----------
-    residuals, sigma : (n,) float
-        log(s / t) of each measurement, and its standard deviation in log depth, at least 0.
-    where : (n,) int
-        Flat indices of their pixels, each once.
-    shape : (H, W)
-    screening : float
-        Weight of the residual itself in units of the gradient weight.
-
-    Examples
-    --------
-    >>> where = np.arange(0, 6400, 64)
-    >>> c = measurement_weights(0.1 * np.sin(0.1 * where), np.where(where < 3200, 0.0, 0.1), where, (80, 80), 1e-3)
-    >>> bool(np.isinf(c[0])), bool(np.isfinite(c[-1]))
-    (True, True)
+    `residuals` are log(s / t), `sigma` their standard deviations, `where` their pixels, and `screening` the weight of
+    the residual itself in units of the gradient weight.
     """
     noisy = sigma > 0
     result = np.full(where.size, np.inf)

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from leadline.base.errors import InputError, param, require_choice, require_positive
 
+T = TypeVar("T")
 PresetName = Literal["best", "paper"]
 SolverName = Literal["multigrid", "jacobi"]
 SystemName = Literal["fixed", "adaptive"]
 ResidualName = Literal["metric", "log"]
 LossName = Literal["squared", "huber", "cauchy", "gnc"]
 OutlierPolicy = Literal["keep", "single"]
+
+
+def _option(default: T, help: str) -> T:
+    """A field of the options, with the text that front ends show for it."""
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,30 +37,20 @@ class FitOptions:
     (2.0, None)
     """
 
-    starts: tuple[float, ...] = field(
-        default=(-1.0, 0.0, 1.0),
-        metadata={"help": "exponents of the fixed-coordinate fits that the iteration starts from"},
+    starts: tuple[float, ...] = _option(
+        (-1.0, 0.0, 1.0), "exponents of the fixed-coordinate fits that the iteration starts from"
     )
-    max_iterations: int = field(default=100, metadata={"help": "Levenberg-Marquardt iterations per start"})
-    tolerance: float = field(
-        default=1e-8, metadata={"help": "relative decrease of the cost at which the iteration stops"}
+    max_iterations: int = _option(100, "Levenberg-Marquardt iterations per start")
+    tolerance: float = _option(1e-8, "relative decrease of the cost at which the iteration stops")
+    residual: ResidualName = _option("metric", "residual that is minimised: metric (in metres) or log (relative)")
+    loss: LossName = _option(
+        "squared", "loss function of the residuals; all but squared limit the influence of outliers"
     )
-    residual: ResidualName = field(
-        default="metric", metadata={"help": "residual that is minimised: metric (in metres) or log (relative)"}
+    exponent_spread: float | None = _option(
+        2.0, "standard deviation of a Gaussian penalty that shrinks an uncertain exponent to 0; none: no penalty"
     )
-    loss: LossName = field(
-        default="squared",
-        metadata={"help": "loss function of the residuals; all but squared limit the influence of outliers"},
-    )
-    exponent_spread: float | None = field(
-        default=2.0,
-        metadata={
-            "help": "standard deviation of a Gaussian penalty that shrinks an uncertain exponent to 0; none: no penalty"
-        },
-    )
-    screen_outliers: bool = field(
-        default=True,
-        metadata={"help": "exclude measurements from the fit that disagree with their neighbours in the image"},
+    screen_outliers: bool = _option(
+        True, "exclude measurements from the fit that disagree with their neighbours in the image"
     )
 
     def __post_init__(self) -> None:
@@ -89,20 +85,16 @@ class ReconstructionOptions:
     0.0003
     """
 
-    weight_gradient: float = field(default=1.0, metadata={"help": "weight of the residual's gradient"})
-    weight_data: float = field(
-        default=1e-3,
-        metadata={"help": "weight of the residual itself, which decays over 1/sqrt(weight) pixels"},
+    weight_gradient: float = _option(1.0, "weight of the residual's gradient")
+    weight_data: float = _option(1e-3, "weight of the residual itself, which decays over 1/sqrt(weight) pixels")
+    weight_laplacian: float = _option(1e-3, "weight of the residual's Laplacian")
+    system: SystemName = _option(
+        "adaptive", "fixed: these weights for every image; adaptive: weights estimated from each image"
     )
-    weight_laplacian: float = field(default=1e-3, metadata={"help": "weight of the residual's Laplacian"})
-    system: SystemName = field(
-        default="adaptive",
-        metadata={"help": "fixed: these weights for every image; adaptive: weights estimated from each image"},
-    )
-    solver: SolverName = field(default="multigrid", metadata={"help": "preconditioner of conjugate gradients"})
-    tolerance: float = field(default=3e-4, metadata={"help": "relative residual at which the solve stops"})
-    max_iterations: int | None = field(
-        default=None, metadata={"help": "conjugate gradient iterations; default: 200 for multigrid, 500 for jacobi"}
+    solver: SolverName = _option("multigrid", "preconditioner of conjugate gradients")
+    tolerance: float = _option(3e-4, "relative residual at which the solve stops")
+    max_iterations: int | None = _option(
+        None, "conjugate gradient iterations; default: 200 for multigrid, 500 for jacobi"
     )
 
     def __post_init__(self) -> None:
@@ -136,13 +128,10 @@ class CompletionOptions:
 
     fit: FitOptions = FitOptions()
     reconstruction: ReconstructionOptions = ReconstructionOptions()
-    outliers: OutlierPolicy = field(
-        default="keep",
-        metadata={"help": "keep all measurements, or leave out single ones that contradict all their neighbours"},
+    outliers: OutlierPolicy = _option(
+        "keep", "keep all measurements, or leave out single ones that contradict all their neighbours"
     )
-    strict: bool = field(
-        default=False, metadata={"help": "raise an error instead of returning a fallback or an unconverged result"}
-    )
+    strict: bool = _option(False, "raise an error instead of returning a fallback or an unconverged result")
 
     def __post_init__(self) -> None:
         require_choice("outliers", self.outliers, OutlierPolicy)
@@ -166,18 +155,7 @@ class CompletionOptions:
 
 
 def as_options(options: CompletionOptions | str) -> CompletionOptions:
-    """`options` itself, or the preset of that name.
-
-    Raises
-    ------
-    InputError
-        If it is neither.
-
-    Examples
-    --------
-    >>> as_options("paper") == CompletionOptions.paper(), as_options("best") == CompletionOptions()
-    (True, True)
-    """
+    """`options` itself, or the preset of that name."""
     if isinstance(options, CompletionOptions):
         return options
     if isinstance(options, str) and options in get_args(PresetName):

@@ -2,8 +2,8 @@
 
 Let g = log s - log t be the log residual of a measurement s, with t the prior calibrated by a robust fit. Where t is
 wrong it is wrong over a whole surface, so the residuals of neighbouring measurements agree. A return from behind the
-foreground, a reflection or a mismatched feature disagrees with all its neighbours. Four mechanisms use this; each
-answers another question, and only the last one discards measurements for good:
+foreground, a reflection or a mismatched feature disagrees with all its neighbours. Four mechanisms use this. Each
+answers a different question, and only the last one discards measurements:
 
 ====================================  ======================================================================
 ``FitOptions.loss``                   How much may a large residual influence the fit? (`fit.robust`)
@@ -37,9 +37,8 @@ from typing import Any
 
 import numpy as np
 from numba import prange
-from numpy.typing import NDArray
 
-from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray
 from leadline.base.jit import compiled
 from leadline.core.neighbours import Neighbours, nearest_others
 
@@ -70,37 +69,20 @@ _ROUNDING = 1e-6  # log depth: the resolution of float32
 
 @dataclass(frozen=True, eq=False)
 class Outliers:
-    """The measurements that were left out.
+    """The measurements that were left out, as (k,) arrays."""
 
-    Attributes
-    ----------
-    where : (k,) int
-        Flat indices of their pixels.
-    deviation : (k,) float64
-        Deviation of each from its neighbours in log depth; positive if it is too far away.
-    threshold : (k,) float64
-        The deviation up to which it would have been kept.
-    """
-
-    where: NDArray[np.intp]
-    deviation: NDArray[np.float64]
-    threshold: NDArray[np.float64]
+    where: IndexArray  # flat indices of their pixels
+    deviation: Float64Array  # from the neighbours in log depth; positive if it is too far away
+    threshold: Float64Array  # the deviation up to which it would have been kept
 
     def to_dict(self) -> dict[str, Any]:
         return {"count": int(self.where.size), "where": self.where.tolist()}
 
 
-def find_disagreeing(residuals: NDArray[np.float64], neighbours: Neighbours) -> BoolArray:
+def find_disagreeing(residuals: Float64Array, neighbours: Neighbours) -> BoolArray:
     """Which residuals are far from the median of their neighbours', unless the neighbours differ among themselves.
 
     In the second pass only neighbours that passed the first one count, because outliers hide each other.
-
-    Examples
-    --------
-    >>> where = np.arange(0, 6400, 64)
-    >>> residuals = np.where(np.arange(100) == 40, 0.5, 0.01 * np.sin(np.arange(100)))
-    >>> np.flatnonzero(find_disagreeing(residuals, Neighbours(where, (80, 80))))
-    array([40])
     """
     agreeing = np.ones(residuals.size, np.bool_)
     for _ in range(SCREENING_PASSES):
@@ -110,27 +92,13 @@ def find_disagreeing(residuals: NDArray[np.float64], neighbours: Neighbours) -> 
 
 
 def find_isolated(
-    residuals: FloatArray,
-    where: NDArray[np.intp],
-    shape: tuple[int, int],
-    sigma: NDArray[np.float64] | None = None,
+    residuals: FloatArray, where: IndexArray, shape: tuple[int, int], sigma: Float64Array | None = None
 ) -> Outliers:
     """The measurements that deviate from their neighbours and are isolated; see the module's description.
 
-    With fewer than three times as many measurements as the smallest neighbourhood has, none is an outlier.
+    With fewer than three times as many measurements as the smallest neighbourhood has, none is an outlier. `residuals`
+    are log(s / t) with t from a robust fit, and `sigma`, by default 0, their standard deviations.
 
-    Parameters
-    ----------
-    residuals : (n,) float
-        log(s / t) of each measurement, with t from a robust fit.
-    where : (n,) int
-        Flat indices of their pixels, each once.
-    shape : (H, W)
-    sigma : (n,) float, optional
-        Standard deviation of each measurement in log depth. Default: 0.
-
-    Examples
-    --------
     >>> where = np.arange(0, 6400, 64)
     >>> residuals = np.where(np.arange(100) == 40, 0.5, 0.01 * np.sin(np.arange(100)))
     >>> outliers = find_isolated(residuals, where, (80, 80))

@@ -1,20 +1,22 @@
 """The method from end to end: fit a response, calibrate the prior with it, and interpolate the remaining residual.
 
-`complete` is one function call per stage. The stages are functions of `Pairs`, so that `align`, the uncertainty
-estimate and `Stream` use the same ones.
+The stages are functions of `Pairs`, so `complete`, `align`, the uncertainty estimate and `Stream` use the same ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from leadline.base.arrays import BoolArray, FloatArray
-from leadline.base.errors import NotConverged, Status
-from leadline.base.jit import numba_lock
+from leadline.base.arrays import BoolArray, Float32Array, FloatArray
+from leadline.base.errors import NotConverged, Wording
+from leadline.base.jit import compilation_marker, numba_lock
+from leadline.base.strict_json import json_ready
 from leadline.core.fit.calibration import calibrate
 from leadline.core.fit.estimator import Fit, FitStatus, fit_response
 from leadline.core.fit.response import Response
@@ -24,7 +26,6 @@ from leadline.core.noise import Noise, measurement_weights
 from leadline.core.options import CompletionOptions, FitOptions, OutlierPolicy, ReconstructionOptions, as_options
 from leadline.core.outliers import Outliers, find_disagreeing, find_isolated
 from leadline.core.prior import Prior
-from leadline.core.results import Alignment, Completion
 from leadline.core.solve.cg import SolveStatus
 from leadline.core.solve.reconstruction import Reconstruction, SolverCache, reconstruct
 from leadline.core.uncertainty import log_deviation
@@ -38,6 +39,97 @@ MAX_SCREENING_FIT = 1000
 LEFT_OUT_TOLERANCE = 3e-3
 """Tolerance of the solves that leave measurements out. It changes sigma by 0.1 % with the paper's system; with `best`
 by 7 % on average and 17 % in single scenes, and the coverage by one percentage point at most."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The prior brought to metres by a fitted response, without the reconstruction of the residual.
+
+    Attributes
+    ----------
+    fit : Fit
+    calibrated : (H, W) float32
+        Metres: t of eq:dense. NaN where the prior is invalid, and everywhere if there is no measurement.
+    """
+
+    fit: Fit
+    calibrated: Float32Array
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Dense metric depth, with the results of each stage.
+
+    Attributes
+    ----------
+    depth : (H, W), dtype of the measurements
+        Metres. Equal to the measurement, bit for bit, wherever one was taken as exact and not left out as an outlier;
+        positive and finite wherever the prior is valid; NaN elsewhere.
+    calibrated : (H, W) float32
+        Metres: the response stage alone, t of eq:dense.
+    fit : Fit
+    reconstruction : Reconstruction
+    options : CompletionOptions
+    unpaired : int
+        Measurements at pixels without a valid prior. They are in `depth`, but are used neither in the fit nor in the
+        solve.
+    invalid : int
+        Pixels without a valid prior.
+    outliers : Outliers or None
+        The measurements that were left out; None with ``options.outliers="keep"``.
+    sigma : (H, W) float32 or None
+        One standard deviation of `depth` in metres, if it was requested; see `uncertainty.py`. NaN where the
+        prior is invalid, and everywhere with fewer than eight measurements.
+    """
+
+    depth: FloatArray
+    calibrated: Float32Array
+    fit: Fit
+    reconstruction: Reconstruction
+    options: CompletionOptions
+    unpaired: int
+    invalid: int
+    outliers: Outliers | None = None
+    sigma: Float32Array | None = None
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit estimated all parameters and the solve reached its tolerance."""
+        return self.fit.status is FitStatus.CONVERGED and self.reconstruction.converged
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def summary(self, wording: Wording | None = None) -> str:
+        """A few lines for a person, with parameter names in the words of a front end."""
+        height, width = self.depth.shape
+        response = self.fit.response
+        solve = self.reconstruction
+        lines = [
+            f"{width} x {height} pixels, {self.fit.count} measurements"
+            + (f", {self.outliers.where.size} more left out as outliers" if self.outliers is not None else "")
+            + (f", {self.unpaired} more where the prior is invalid" if self.unpaired else "")
+            + (f", {self.invalid} pixels without a prior" if self.invalid else ""),
+            f"fit    {self.fit.status.describe(wording)}",
+            f"       exponent {response.exponent:.4g}, gain {response.gain:.4g}, offset {response.offset:.4g}, "
+            f"scale {response.scale:.4g} m, rmse {self.fit.rmse:.4g} m",
+            f"solve  {solve.status.describe(wording)} ({solve.iterations} iterations, residual {solve.residual:.1e})",
+        ]
+        if self.sigma is not None and np.isfinite(self.sigma).any():
+            lines.append(f"sigma  {np.nanmedian(self.sigma):.4g} m, median over the image")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything except the maps, ready for JSON: numbers that are not finite are None."""
+        values = {
+            "fit": self.fit.to_dict(),
+            "reconstruction": self.reconstruction.to_dict(),
+            "unpaired": self.unpaired,
+            "invalid": self.invalid,
+            "outliers": None if self.outliers is None else self.outliers.to_dict(),
+            "options": asdict(self.options),
+        }
+        return json_ready(values)  # type: ignore[no-any-return]
 
 
 def complete(
@@ -74,7 +166,7 @@ def complete(
     InputError
         If shapes or types do not fit together.
     NotConverged
-        Only with ``options.strict``: a fallback was taken or the solve stopped early.
+        Only with ``options.strict``: a fallback was used or the solve stopped early.
 
     Examples
     --------
@@ -88,11 +180,7 @@ def complete(
     options = as_options(options)
     inputs = check_inputs(prior, sparse, valid, noise)
     pairs, outliers = remove_outliers(inputs.pairs, options.outliers)
-    fit = fit_pairs(pairs, options.fit)
-    calibrated = calibrate_prior(pairs, fit)
-    depth, reconstruction = reconstruct_depth(pairs, calibrated, options.reconstruction)
-    sigma = estimate_sigma(pairs, fit, depth, options) if uncertainty else None
-    return assemble(inputs, depth, calibrated, fit, reconstruction, options, outliers, sigma)
+    return finish(inputs, pairs, outliers, fit_pairs(pairs, options.fit), options, uncertainty)
 
 
 def align(
@@ -159,7 +247,7 @@ def _fit(pairs: Pairs, options: FitOptions, start: Response | None = None) -> Fi
     )
 
 
-def calibrate_prior(pairs: Pairs, fit: Fit) -> NDArray[np.float32]:
+def calibrate_prior(pairs: Pairs, fit: Fit) -> Float32Array:
     """The prior in metres, t of eq:dense, (H, W); NaN at invalid pixels, and everywhere without a measurement."""
     calibrated = np.full(pairs.shape, np.nan, np.float32)
     if fit.status is not FitStatus.NO_MEASUREMENTS:
@@ -169,7 +257,7 @@ def calibrate_prior(pairs: Pairs, fit: Fit) -> NDArray[np.float32]:
 
 
 def reconstruct_depth(
-    pairs: Pairs, calibrated: NDArray[np.float32], options: ReconstructionOptions, cache: SolverCache | None = None
+    pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions, cache: SolverCache | None = None
 ) -> tuple[FloatArray, Reconstruction]:
     """The completed depth, (H, W) in metres, and the result of the solve.
 
@@ -190,11 +278,11 @@ def reconstruct_depth(
         return reconstruct(calibrated, pairs.where, pairs.measured, options, cache=cache, **extra)
 
 
-def estimate_sigma(pairs: Pairs, fit: Fit, depth: FloatArray, options: CompletionOptions) -> NDArray[np.float32]:
+def estimate_sigma(pairs: Pairs, fit: Fit, depth: FloatArray, options: CompletionOptions) -> Float32Array:
     """One standard deviation of each depth in metres, (H, W), from completions that leave measurements out."""
     tolerance = max(options.reconstruction.tolerance, LEFT_OUT_TOLERANCE)
     reconstruction = replace(options.reconstruction, tolerance=tolerance)
-    fit_options = replace(options.fit, screen_outliers=False)  # the pairs of weight 0 were found with all neighbours
+    fit_options = replace(options.fit, screen_outliers=False)  # screened pairs have weight 0 and are left out below
     start = fit.response if fit.status is FitStatus.CONVERGED else None
 
     def complete_without(left_out: BoolArray) -> FloatArray:
@@ -206,27 +294,52 @@ def estimate_sigma(pairs: Pairs, fit: Fit, depth: FloatArray, options: Completio
     return (relative * depth).astype(np.float32)
 
 
-def assemble(
+def finish(
     inputs: Inputs,
-    depth: FloatArray,
-    calibrated: NDArray[np.float32],
-    fit: Fit,
-    reconstruction: Reconstruction,
-    options: CompletionOptions,
+    pairs: Pairs,
     outliers: Outliers | None,
-    sigma: NDArray[np.float32] | None,
+    fit: Fit,
+    options: CompletionOptions,
+    uncertainty: bool,
+    cache: SolverCache | None = None,
 ) -> Completion:
-    """The `Completion`, with unpaired measurements written into `depth`; raises `NotConverged` with ``strict``."""
+    """All stages after the fit, and measurements without a prior; raises `NotConverged` with ``strict``."""
+    calibrated = calibrate_prior(pairs, fit)
+    depth, reconstruction = reconstruct_depth(pairs, calibrated, options.reconstruction, cache)
+    sigma = estimate_sigma(pairs, fit, depth, options) if uncertainty else None
     depth.flat[inputs.unpaired] = inputs.measurements.flat[inputs.unpaired]
-    result = Completion(
-        depth, calibrated, fit, reconstruction, options, inputs.unpaired.size, inputs.invalid, outliers, sigma
-    )
+    counts = inputs.unpaired.size, inputs.invalid
+    result = Completion(depth, calibrated, fit, reconstruction, options, *counts, outliers, sigma)
     if options.strict and not result.converged:
-        raise NotConverged(
-            f"strict: the fit is {_message(fit.status)}; the solve is {_message(reconstruction.status)}."
-        )
+        fitted, solved = (f"{status.name.lower()} ({status.value})" for status in (fit.status, reconstruction.status))
+        raise NotConverged(f"strict: the fit is {fitted}; the solve is {solved}.")
     return result
 
 
-def _message(status: Status) -> str:
-    return f"{status.name.lower()} ({status.value})"
+def warm_up(options: CompletionOptions | str = "best") -> None:
+    """Compile every kernel that a completion with these options needs, or load it from numba's cache on disk."""
+    # Large enough for the finest level to be shared among threads, so that serial and parallel loops are both compiled.
+    ramp = np.linspace(1.0, 2.0, 240 * 200, dtype=np.float32).reshape(240, 200)
+    sparse = np.zeros_like(ramp)
+    sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
+    sparse[3, 3] = 1.5  # a residual for the solver
+    ramp[0, 0] = np.nan  # an invalid pixel, so that connected components are searched for
+    for dtype in ("float32", "float64"):
+        complete(ramp.astype(dtype), sparse.astype(dtype), options=options)
+    marker = _marker(options)
+    with suppress(OSError):  # without the marker, `is_compiled` returns False, which only causes a message
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+
+
+def is_compiled(options: CompletionOptions | str = "best") -> bool:
+    """Whether `warm_up` has run with such options since the package, numba or Python changed on this machine."""
+    return _marker(options).exists()
+
+
+def _marker(options: CompletionOptions | str) -> Path:
+    options = as_options(options)
+    fit, reconstruction = options.fit, options.reconstruction
+    return compilation_marker(
+        fit.least_squares, fit.screen_outliers, reconstruction.system, reconstruction.solver, options.outliers
+    )

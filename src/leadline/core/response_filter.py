@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from leadline.base.arrays import Float64Array, IndexArray
 from leadline.core.fit.descent import strided_subset
 from leadline.core.fit.estimator import Fit
 from leadline.core.fit.normal_equations import log_rows, robust_residuals
@@ -16,8 +16,8 @@ from leadline.core.fit.robust import effective_count
 from leadline.core.inputs import Pairs
 from leadline.core.options import FitOptions
 
-Values = NDArray[np.float64]  # (3,): log depth at the knots
-Matrix = NDArray[np.float64]  # (3, 3)
+Values = Float64Array  # (3,): log depth at the knots
+Matrix = Float64Array  # (3, 3)
 
 KNOT_QUANTILES = (0.1, 0.5, 0.9)
 """Quantiles of the prior at the measured pixels at which the state is defined."""
@@ -48,8 +48,8 @@ class ResponseFilter:
 
     **State.** (exponent, gain, offset) depend on the geometric means they are defined about and are correlated along
     curved valleys, so that the mean of two good parameter sets need not be good. The state is therefore the log depth
-    at three knots, the 10, 50 and 90 % quantiles of the prior at the measured pixels. The response is the one through
-    the filtered values.
+    at three knots, the 10, 50 and 90 % quantiles of the prior at the measured pixels. The filtered response
+    passes through the filtered values.
 
     **Prediction.** There are two candidates; the one that has been closer to the fits so far is used.
 
@@ -110,40 +110,29 @@ class ResponseFilter:
         """Start from the fit of a frame alone."""
         self._state = self._observed = None
         if fit.information is not None:
-            self._frame = _Frame.of(pairs, self._frame)
+            self._frame = _Frame(pairs)
             self._state = self._observed = _State.of(self._frame, fit, options)
         return self._state
 
 
-@dataclass(frozen=True, eq=False)
 class _Frame:
     """The pairs of a frame in float64."""
 
-    where: NDArray[np.intp]
-    shape: tuple[int, ...]
-    sample: NDArray[np.intp] | slice  # the pairs from which the effective number is estimated
-    sample_tiles: NDArray[np.intp]
-    prior: NDArray[np.float64]
-    log_prior: NDArray[np.float64]
-    measured: NDArray[np.float64]
-    prior_range: tuple[float, float]
-
-    @classmethod
-    def of(cls, pairs: Pairs, last: _Frame | None) -> _Frame:
-        where, shape = pairs.where, pairs.shape
-        h, s = pairs.prior.ravel()[where].astype(np.float64), pairs.measured.astype(np.float64)
-        if last is not None and last.shape == shape and np.array_equal(last.where, where):
-            return replace(last, prior=h, log_prior=np.log(h), measured=s, prior_range=pairs.prior_range)
-        subset = strided_subset(where.size)
-        sample = slice(None) if subset is None else subset
-        return cls(where, shape, sample, pairs.tiles[sample], h, np.log(h), s, pairs.prior_range)
+    def __init__(self, pairs: Pairs) -> None:
+        self.prior = pairs.paired_prior.astype(np.float64)
+        self.log_prior = np.log(self.prior)
+        self.measured = pairs.measured.astype(np.float64)
+        self.prior_range = pairs.prior_range
+        subset = strided_subset(pairs.count)  # the pairs from which the effective number is estimated
+        self._sample = slice(None) if subset is None else subset
+        self._sample_tiles = pairs.tiles[self._sample]
 
     def effective_count(self, response: Response) -> float:
         """Effective number of independent pairs; at most the size of the sample.
 
         Where errors are correlated within a tile, additional pairs add no information.
         """
-        return effective_count(self._residuals(response, self.sample), self.sample_tiles)
+        return effective_count(self._residuals(response, self._sample), self._sample_tiles)
 
     def rmse(self, response: Response) -> float:
         """Root mean square residual in metres; NaN if the response cannot map the whole prior."""
@@ -152,11 +141,11 @@ class _Frame:
         residuals = self._residuals(response, slice(None))
         return math.sqrt(float((residuals * residuals).sum()) / residuals.size)
 
-    def _residuals(self, response: Response, which: NDArray[np.intp] | slice) -> NDArray[np.float64]:
+    def _residuals(self, response: Response, which: IndexArray | slice) -> Float64Array:
         x = self.log_prior[which] - math.log(response.centred.centre)
         q = np.empty(x.size)
         robust_residuals(x, np.zeros(x.size), *_kernel_parameters(response), True, q)  # -log(t / scale)
-        residuals: NDArray[np.float64] = self.measured[which] - response.scale * np.exp(-q)
+        residuals: Float64Array = self.measured[which] - response.scale * np.exp(-q)
         return residuals
 
 
@@ -201,7 +190,7 @@ class _State:
         met = np.abs(_log_depth_at(response, self.knots)[0] - log_depth).max() <= MAX_MISS
         return bool(met) and frame.rmse(response) <= MAX_RMSE_RATIO * rmse
 
-    def predictions(self, knots: Values) -> NDArray[np.float64]:
+    def predictions(self, knots: Values) -> Float64Array:
         """Predicted log depth at the knots of the next frame, (2, 3): for the same map, and for the same image."""
         return np.stack((_log_depth_at(self.response, knots)[0], self.log_depth))
 
@@ -215,7 +204,7 @@ class _ChangeStatistics:
         self._last = np.zeros((2, 3))
         self._square, self._product = np.zeros(2), np.zeros(2)
 
-    def add(self, change: NDArray[np.float64], covariance: Matrix) -> None:
+    def add(self, change: Float64Array, covariance: Matrix) -> None:
         """Add a change, (2, 3) in log depth, of a fit with this covariance."""
         self.count += 1
         weight = max(1.0 / self.count, 1.0 / MEMORY)

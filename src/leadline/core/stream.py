@@ -20,17 +20,9 @@ from leadline.core.fit.estimator import Fit, FitStatus
 from leadline.core.inputs import Pairs, check_inputs
 from leadline.core.noise import Noise
 from leadline.core.options import CompletionOptions, as_options
-from leadline.core.pipeline import (
-    assemble,
-    calibrate_prior,
-    estimate_sigma,
-    fit_pairs,
-    reconstruct_depth,
-    remove_outliers,
-)
+from leadline.core.pipeline import Completion, finish, fit_pairs, remove_outliers
 from leadline.core.prior import Prior
 from leadline.core.response_filter import ResponseFilter
-from leadline.core.results import Completion
 from leadline.core.solve.reconstruction import SolverCache
 
 MAX_RMSE_GROWTH = 1.05
@@ -147,11 +139,8 @@ class Stream:
             self.reset()
             self._shape = pairs.shape
         fit, restarted, filter_weight = self._fit(pairs)
-        calibrated = calibrate_prior(pairs, fit)
-        depth, reconstruction = reconstruct_depth(pairs, calibrated, options.reconstruction, self._cache)
+        completion = finish(inputs, pairs, outliers, fit, options, uncertainty, self._cache)
         system_reused = self._cache.system_reused and pairs.count > 0
-        sigma = estimate_sigma(pairs, fit, depth, options) if uncertainty else None
-        completion = assemble(inputs, depth, calibrated, fit, reconstruction, options, outliers, sigma)
         seconds = perf_counter() - begun
         self._seconds.append(seconds)
         return StreamResult(

@@ -25,8 +25,8 @@ for this, because errors have heavy tails and a few of them would determine it.
 
 **Sensitivity of the response.** Far from all measurements the error is mostly that of the response. It is estimated by
 the change of depth when the two quadrants are left out, multiplied by d and divided by the distance to the nearest
-measurement outside of them, so that it matters where the quadrants were far away in any case. Its square is added to
-that of sigma.
+measurement outside of them, a factor that is small near the left-out measurements, where the change overestimates the
+error. Its square is added to that of sigma.
 
 The cost is that of two more completions with about half of the measurements each.
 """
@@ -38,9 +38,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from numba import prange
-from numpy.typing import NDArray
 
-from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray
 from leadline.base.jit import STENCIL, compiled, numba_lock
 from leadline.core.fit.elementary import exp, log
 from leadline.core.neighbours import nearest_others
@@ -65,26 +64,15 @@ CompleteWithout = Callable[[BoolArray], FloatArray]
 def log_deviation(
     complete_without: CompleteWithout,
     depth: FloatArray,
-    where: NDArray[np.intp],
+    where: IndexArray,
     measured: FloatArray,
-    sigma: NDArray[np.float64] | None = None,
-) -> NDArray[np.float32]:
+    sigma: Float64Array | None = None,
+) -> Float32Array:
     """Standard deviation of log depth for each pixel, (H, W), which is about the relative error of depth.
 
-    At a measured pixel it is that of the measurement. With fewer than `MIN_MEASUREMENTS` it is NaN.
-
-    Parameters
-    ----------
-    complete_without : callable
-        Given an (n,) bool array, the depth completed without these measurements. It is called twice.
-    depth : (H, W) array
-        The depth completed from all measurements, in metres.
-    where : (n,) int
-        Flat indices of the measured pixels, each once.
-    measured : (n,) float
-        Their depth in metres, > 0.
-    sigma : (n,) float, optional
-        Standard deviation of each measurement in log depth. Default: 0.
+    `complete_without` is called twice with an (n,) bool array and returns the depth completed without these
+    measurements; `depth` was completed from all. At a measured pixel the result is the measurement's own `sigma` in log
+    depth (default: 0). With fewer than `MIN_MEASUREMENTS` it is NaN.
     """
     shape = (depth.shape[0], depth.shape[1])
     if where.size < MIN_MEASUREMENTS:
@@ -99,7 +87,9 @@ def log_deviation(
         predicted = complete_without(left_out)
         log_predicted, distance_without = _log_with_border(predicted), distance_to(where[~left_out], shape)
         with numba_lock():
-            reliefs.append(_relief(log_predicted, where[left_out]))
+            relief = np.empty(np.count_nonzero(left_out), np.float32)
+            _reliefs(log_predicted, where[left_out], relief)
+        reliefs.append(relief)
         errors.append(_errors(predicted.flat[where[left_out]], measured[left_out], own[left_out]))
         distances.append(distance_without.flat[where[left_out]])
 
@@ -123,7 +113,7 @@ def log_deviation(
     return result
 
 
-def _errors(predicted: FloatArray, measured: FloatArray, own: NDArray[np.float64]) -> NDArray[np.float64]:
+def _errors(predicted: FloatArray, measured: FloatArray, own: Float64Array) -> Float64Array:
     """Magnitudes of the errors in log depth, with the variance of the measurement itself subtracted."""
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.log(measured.astype(np.float64) / predicted)
@@ -131,14 +121,14 @@ def _errors(predicted: FloatArray, measured: FloatArray, own: NDArray[np.float64
     return np.where(np.isfinite(error), np.minimum(error, MAX_SIGMA), MAX_SIGMA) + _MIN_ERROR
 
 
-def _spacing(where: NDArray[np.intp], shape: tuple[int, int]) -> float:
+def _spacing(where: IndexArray, shape: tuple[int, int]) -> float:
     """Median distance to the fourth nearest measurement in pixels; on a square grid the mesh width."""
     fourth = nearest_others(where, shape, 4)[:, -1]
     rows, columns = np.divmod(where, shape[1])
     return float(np.median(np.hypot(rows - rows[fourth], columns - columns[fourth])))
 
 
-def _experiments(where: NDArray[np.intp], width: int, spacing: float) -> tuple[BoolArray, BoolArray]:
+def _experiments(where: IndexArray, width: int, spacing: float) -> tuple[BoolArray, BoolArray]:
     """Which measurements are left out: those in every other small block, and those in two opposite quadrants."""
     rows, columns = np.divmod(where, width)
     side = BLOCK * spacing
@@ -151,15 +141,13 @@ def _experiments(where: NDArray[np.intp], width: int, spacing: float) -> tuple[B
     return small, large
 
 
-def _features(
-    distance: NDArray[np.float32], mean: NDArray[np.float64], relief: NDArray[np.float32], spacing: float
-) -> NDArray[np.float64]:
+def _features(distance: Float32Array, mean: Float64Array, relief: Float32Array, spacing: float) -> Float64Array:
     # Distance zero occurs at measured pixels only, whose sigma is known.
     log_distance = np.log(np.maximum(distance, 1.0) / spacing)
     return np.stack((np.ones_like(mean), log_distance, np.log(mean), np.log(relief + _MIN_RELIEF)), axis=-1)
 
 
-def _log_with_border(depth: FloatArray) -> NDArray[np.float32]:
+def _log_with_border(depth: FloatArray) -> Float32Array:
     """Log depth, with a border of NaN."""
     logs = np.full((depth.shape[0] + 2, depth.shape[1] + 2), np.nan, np.float32)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -167,14 +155,7 @@ def _log_with_border(depth: FloatArray) -> NDArray[np.float32]:
     return logs
 
 
-def _relief(logs: NDArray[np.float32], where: NDArray[np.intp]) -> NDArray[np.float32]:
-    """Standard deviation of log depth in the square of nine pixels around each of `where`, of those that are valid."""
-    relief = np.empty(where.size, np.float32)
-    _reliefs(logs, where, relief)
-    return relief
-
-
-def _regression(features: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _regression(features: Float64Array, values: Float64Array) -> Float64Array:
     """Coefficients by penalised least squares; all but the constant are at least 0."""
     penalty = np.array(_PENALTY)
     fixed: dict[int, float] = {}
@@ -201,12 +182,7 @@ class _LocalMean:
     """
 
     def __init__(
-        self,
-        where: NDArray[np.intp],
-        values: NDArray[np.float64],
-        shape: tuple[int, int],
-        spacing: float,
-        mean: float,
+        self, where: IndexArray, values: Float64Array, shape: tuple[int, int], spacing: float, mean: float
     ) -> None:
         self._where, self._values, self._mean = where, values, mean
         self._width, self._spacing = shape[1], spacing
@@ -219,49 +195,47 @@ class _LocalMean:
             sums[:] = down @ sums @ across
 
     @property
-    def log_nodes(self) -> NDArray[np.float32]:
+    def log_nodes(self) -> Float32Array:
         """Logarithms of the means at the nodes."""
         return np.log(self._means(self._total, self._count)).astype(np.float32)
 
-    def at(self, where: NDArray[np.intp]) -> NDArray[np.float64]:
+    def at(self, where: IndexArray) -> Float64Array:
         """The means at these pixels."""
         return self._means(*self._sums(where))
 
-    def leave_one_out(self) -> NDArray[np.float64]:
+    def leave_one_out(self) -> Float64Array:
         """The mean at each of the points, without the point itself."""
         total, count = self._sums(self._where)
         row, column = (1.0 - 2.0 * (1.0 - _gaussian(1.0)) * f * (1.0 - f) for _, f in self._places(self._where))
         own = row * column  # weight of a point in its own mean, from fractions f and 1 - f at two nodes
         return self._means(np.maximum(total - own * self._values, 0.0), np.maximum(count - own, 0.0))
 
-    def _means(self, total: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _means(self, total: Float64Array, count: Float64Array) -> Float64Array:
         return (total + self._mean) / (count + 1.0)
 
-    def _sums(self, where: NDArray[np.intp]) -> list[NDArray[np.float64]]:
+    def _sums(self, where: IndexArray) -> list[Float64Array]:
         corners, shares = self._corners(where)
         return [(shares * sums[corners]).sum(axis=0) for sums in (self._total, self._count)]
 
-    def _places(self, where: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+    def _places(self, where: IndexArray) -> Iterator[tuple[IndexArray, Float64Array]]:
         """For rows, then columns: the last node before each pixel, and the pixel's distance from it in spacings."""
         for place in np.divmod(where, self._width):
             node = (place / self._spacing).astype(np.intp)
             yield node, place / self._spacing - node
 
-    def _corners(
-        self, where: NDArray[np.intp]
-    ) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], NDArray[np.float64]]:
+    def _corners(self, where: IndexArray) -> tuple[tuple[IndexArray, IndexArray], Float64Array]:
         """Rows and columns of the four nodes around each pixel, and their bilinear weights, (4, n)."""
         (row, f), (column, g) = self._places(where)
         corners = np.stack((row, row, row + 1, row + 1)), np.stack((column, column + 1, column, column + 1))
         return corners, np.stack(((1 - f) * (1 - g), (1 - f) * g, f * (1 - g), f * g))
 
 
-def _gaussian(spacings: NDArray[np.intp] | float) -> NDArray[np.float64]:
-    weight: NDArray[np.float64] = np.exp(-0.5 * np.square(spacings) / (BLOCK**2 - 1 / 3))
+def _gaussian(spacings: IndexArray | float) -> Float64Array:
+    weight: Float64Array = np.exp(-0.5 * np.square(spacings) / (BLOCK**2 - 1 / 3))
     return weight
 
 
-def distance_to(where: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.float32]:
+def distance_to(where: IndexArray, shape: tuple[int, int]) -> Float32Array:
     """Euclidean distance of each pixel to the nearest of the points, (H, W), in pixels."""
     from scipy.ndimage import distance_transform_edt
 
@@ -278,16 +252,8 @@ def _relief_row(above, here, below, relief):  # type: ignore[no-untyped-def]
         total, square, count = none, none, none
         middle = here[j + 1]
         for log_depth in (
-            above[j],
-            above[j + 1],
-            above[j + 2],
-            here[j],
-            middle,
-            here[j + 2],
-            below[j],
-            below[j + 1],
-            below[j + 2],
-        ):
+            above[j], above[j + 1], above[j + 2], here[j], middle, here[j + 2], below[j], below[j + 1], below[j + 2]
+        ):  # fmt: skip
             off = log_depth - middle  # NaN if one of the pixels is invalid
             valid = off == off
             total += off if valid else none
@@ -299,6 +265,7 @@ def _relief_row(above, here, below, relief):  # type: ignore[no-untyped-def]
 
 @compiled(parallel=True)
 def _reliefs(logs, where, relief):  # type: ignore[no-untyped-def]
+    """Standard deviation of log depth in the square of nine pixels around each of `where`, of those that are valid."""
     width = logs.shape[1] - 2
     for n in prange(where.size):
         i, j = where[n] // width, where[n] % width
@@ -324,16 +291,9 @@ def _deviations(  # type: ignore[no-untyped-def]
             power[j] = row[m] + (j / spacing - m) * (row[m + 1] - row[m])
         _relief_row(logs[i], logs[i + 1], logs[i + 2], relief)
         _sigma_row(
-            power,
-            relief,
-            logs[i + 1],
-            logs_without[i + 1],
-            distance[i],
-            distance_without[i],
-            by_distance,
-            by_relief,
+            power, relief, logs[i + 1], logs_without[i + 1], distance[i], distance_without[i], by_distance, by_relief,
             deviation[i],
-        )
+        )  # fmt: skip
 
 
 @compiled(fastmath=STENCIL)

@@ -13,9 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from leadline.base.errors import FileError, param
 from leadline.base.registry import Registry, check_options
-from leadline.datasets.scene import Scene
+from leadline.geometry.cameras import CameraModel
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One image with its reference depth and camera; None where these are unknown."""
+
+    name: str
+    image: NDArray[np.uint8]  # (H, W, 3) RGB
+    reference: NDArray[np.float32] | None = None  # (H, W) metres, NaN where unknown
+    camera: CameraModel | None = None
 
 
 @runtime_checkable
@@ -103,14 +116,14 @@ DATASETS: dict[str, DatasetFacts] = {
         "non-commercial research; terms at the source",
     ),
     "moge": DatasetFacts(
-        "leadline.datasets.moge_bundle:MogeBundle",
+        "leadline.datasets.bundles:MogeBundle",
         None,
         ".index.txt, <id>/{image.jpg,depth.png,meta.json}",
         "https://huggingface.co/datasets/Ruicheng/monocular-geometry-evaluation",
         "that of each data set in it",
     ),
     "marigold": DatasetFacts(
-        "leadline.datasets.marigold_bundle:MarigoldBundle",
+        "leadline.datasets.bundles:MarigoldBundle",
         None,
         "rgb/<id>.png or .jpg, gt/<id>.npy (m, 0 = missing); optional: sparse/<id>.npy, intrinsics/<id>.txt",
         "https://github.com/prs-eth/Marigold-DC (DATASETS.md)",

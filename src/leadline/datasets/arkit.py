@@ -19,22 +19,12 @@ from pathlib import Path
 from typing import Literal
 
 from leadline.base.errors import FileError, param, require_choice
+from leadline.datasets import Scene, loading
 from leadline.datasets.downsampling import DepthRule, downsample_depth, downsample_image
-from leadline.datasets.loading import (
-    clean_reference,
-    list_stems,
-    pinhole_camera,
-    read_numbers,
-    require_images,
-    require_positive_or_none,
-    require_shape,
-    require_size,
-)
-from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import Camera
 from leadline.geometry.grids import rotate90
-from leadline.io.depth.files import read_depth, read_image
-from leadline.io.reading import read_text, reading
+from leadline.io.depth import read_depth, read_image
+from leadline.io.files import read_text
 
 Fold = Literal["Validation", "Training"]
 
@@ -47,60 +37,40 @@ _LONGEST_GAP = 0.5  # seconds; a frame without a .pincam file uses that of the n
 class ArkitScenes:
     """Selected frames of the videos of one fold.
 
-    Parameters
-    ----------
-    root : Path
-        The folder with ``metadata.csv``, ``Training`` and ``Validation``.
-    fold : {"Validation", "Training"}
-    frames : int, optional
-        Number k of frames per video: of n in order of time, those at floor((2i + 1) n / 2k) for i < k. None for all.
-    size : (width, height), optional
-        Size before rotation. Colours are averaged, depth is selected by `depth_rule`. None for 1920x1440.
-    max_depth : float, optional
-        Metres beyond which the reference is not used.
-    upright : bool
-        Rotate the image by ``sky_direction`` so that the sky is at the top.
-    intrinsics : Path, optional
-        A folder of the raw split with the ``lowres_wide_intrinsics``. Default: `root`.
-    depth_rule : {"nearest", "nearest-valid"}
-        See `downsample_depth`. Depth is dense here, and ``nearest`` preserves its holes.
+    Of the n frames of a video in order of time, k = `frames` are used: those at floor((2i + 1) n / 2k) for i < k.
     """
 
-    root: Path
+    name = "arkit"
+    root: Path  # the folder with metadata.csv, Training and Validation
     fold: Fold = "Validation"
-    frames: int | None = 4
-    size: tuple[int, int] | None = (512, 384)
-    max_depth: float | None = 10.0
-    upright: bool = True
-    intrinsics: Path | None = None
-    depth_rule: DepthRule = "nearest"
+    frames: int | None = 4  # per video; None for all
+    size: tuple[int, int] | None = (512, 384)  # (width, height) before rotation; None for 1920x1440
+    max_depth: float | None = 10.0  # metres beyond which the reference is not used
+    upright: bool = True  # rotate the image by sky_direction so that the sky is at the top
+    intrinsics: Path | None = None  # a folder of the raw split with the lowres_wide_intrinsics; None for root
+    depth_rule: DepthRule = "nearest"  # see downsample_depth; depth is dense here, and nearest preserves its holes
 
     def __post_init__(self) -> None:
         require_choice("fold", self.fold, Fold)
         require_choice("depth_rule", self.depth_rule, DepthRule)
-        require_positive_or_none(frames=self.frames, max_depth=self.max_depth)
-        object.__setattr__(self, "size", require_size(self.size))
+        loading.require_positive_or_none(frames=self.frames, max_depth=self.max_depth)
+        object.__setattr__(self, "size", loading.require_size(self.size))
         if self.intrinsics is not None:
             object.__setattr__(self, "intrinsics", Path(self.intrinsics))
             if not (Path(self.intrinsics) / self.fold).is_dir():
-                raise FileError(
-                    f"{self.intrinsics}: {param('intrinsics')} must be a folder of the raw split with {self.fold}."
-                )
-
-    @property
-    def name(self) -> str:
-        return "arkit"
+                raise FileError(f"{self.intrinsics}: {param('intrinsics')} must hold {self.fold} of the raw split.")
 
     def names(self) -> list[str]:
         fold = self.root / self.fold
         names = []
         for video in sorted(path for path in fold.iterdir() if path.is_dir()) if fold.is_dir() else []:
-            stems = list_stems(video / "wide", (".png",)) | list_stems(video / "highres_depth", (".png",))
+            folders = (video / "wide", video / "highres_depth")
+            stems = set().union(*(loading.list_stems(folder, (".png",)) for folder in folders))
             ordered = sorted(stems, key=_time)
             count = len(ordered) if self.frames is None else min(self.frames, len(ordered))
             names += [f"{video.name}/{ordered[(2 * i + 1) * len(ordered) // (2 * count)]}" for i in range(count)]
         if not names:
-            require_images((), self.root, f"{self.fold}/<video>/wide/*.png")
+            loading.require_images((), self.root, f"{self.fold}/<video>/wide/*.png")
         return names
 
     def files(self, name: str) -> list[Path]:
@@ -117,7 +87,7 @@ class ArkitScenes:
         image_file, depth_file = self.files(name)[:2]
         image = read_image(image_file)
         depth = read_depth(depth_file, "mm").values
-        require_shape(depth, image.shape, depth_file, image_file)
+        loading.require_shape(depth, image.shape, depth_file, image_file)
         height, width = image.shape[:2]
         calibration = self._calibration(video, stem)
         camera = None if calibration is None else _camera(calibration).scaled(width, height)
@@ -127,15 +97,14 @@ class ArkitScenes:
             camera = None if camera is None else camera.scaled(*self.size)
         turns = self._turns(video)
         upright = None if camera is None else camera.rotated(turns)
-        return Scene(name, rotate90(image, turns), clean_reference(rotate90(depth, turns), self.max_depth), upright)
+        reference = loading.clean_reference(rotate90(depth, turns), self.max_depth)
+        return Scene(name, rotate90(image, turns), reference, upright)
 
     def _turns(self, video: str) -> int:
         if not self.upright:
             return 0
         table = self.root / "metadata.csv"
-        with reading(table, "the table of videos"):
-            state = table.stat()
-        direction = _directions(table, state.st_mtime_ns, state.st_size).get(video)
+        direction = _directions(table, loading.file_state(table)).get(video)
         if direction not in _TURNS:
             raise FileError(
                 f"{table}: gives video {video} the sky_direction {direction!r}, expected one of {', '.join(_TURNS)}. "
@@ -150,12 +119,10 @@ class ArkitScenes:
         exact = folder / f"{stem}.pincam"
         if exact.is_file():
             return exact
-        others = list_stems(folder, (".pincam",))
+        others = loading.list_stems(folder, (".pincam",))
         near = min(others, key=lambda other: (abs(_time(other) - _time(stem)), other), default=stem)
         if near == stem or abs(_time(near) - _time(stem)) > _LONGEST_GAP:
-            raise FileError(
-                f"{exact}: no such file, nor one within {_LONGEST_GAP} s of it. Download those of the raw split again."
-            )
+            raise FileError(f"{exact}: no such file, nor one within {_LONGEST_GAP} s. Download the raw split again.")
         return folder / f"{near}.pincam"
 
 
@@ -168,16 +135,16 @@ def _time(stem: str) -> float:
 
 
 def _camera(file: Path) -> Camera:
-    numbers = read_numbers(file, (6,), "width, height, fx, fy, cx, cy")
+    numbers = loading.read_numbers(file, (6,), "width, height, fx, fy, cx, cy")
     width, height = int(numbers[0]), int(numbers[1])
     if width < 1 or height < 1:
         raise FileError(f"{file}: begins with width and height, got {numbers[0]:g} and {numbers[1]:g}.")
-    return pinhole_camera(numbers[2:], width, height, file)
+    return loading.pinhole_camera(numbers[2:], width, height, file)
 
 
 @lru_cache(maxsize=4)
-def _directions(table: Path, changed: int, size: int) -> dict[str, str]:
-    """The sky direction of each video; `changed` and `size` are part of the cache's key only."""
+def _directions(table: Path, state: tuple[str, int, int]) -> dict[str, str]:
+    """The sky direction of each video; `state` is part of the cache's key only."""
     text = read_text(table, "the table of videos")
     rows = list(csv.DictReader(io.StringIO(text)))
     if not rows or not {"video_id", "sky_direction"} <= rows[0].keys():

@@ -14,16 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from leadline.base.errors import require_choice
-from leadline.datasets.loading import (
-    clean_reference,
-    list_stems,
-    require_images,
-    require_positive_or_none,
-    require_shape,
-)
-from leadline.datasets.scene import Scene
+from leadline.datasets import Scene, loading
 from leadline.geometry.cameras import Camera
-from leadline.io.depth.files import read_image, read_values
+from leadline.io.depth import read_image, read_values
 
 DEVKIT_INTRINSICS = (886.81, 927.06, 511.5, 383.5)
 """fx, fy, cx, cy of the 1024x768 images. The devkit's centre, 512 and 384, is measured from the image's corner."""
@@ -37,27 +30,18 @@ _DEPTH, _MASK = "_depth", "_depth_mask"
 class Diode:
     """One half of DIODE's validation split.
 
-    Parameters
-    ----------
-    root : Path
-        The folder with ``val``, or ``val`` itself.
-    part : {"indoors", "outdoor"}
-    intrinsics : (fx, fy, cx, cy), optional
-        In pixels whose centres are at integers. The default is that of the devkit. With fx = fy = 1321.4, walls and
-        floors of some images meet closer to a right angle, which matters for normals. None: no camera, and so no
-        normals.
-    max_depth : float, optional
-        Metres beyond which the reference is not used.
+    With intrinsics of fx = fy = 1321.4 in place of the devkit's, walls and floors of some images meet closer to a right
+    angle, which matters for normals.
     """
 
-    root: Path
+    root: Path  # the folder with val, or val itself
     part: Part
-    intrinsics: tuple[float, float, float, float] | None = DEVKIT_INTRINSICS
-    max_depth: float | None = None
+    intrinsics: tuple[float, float, float, float] | None = DEVKIT_INTRINSICS  # None: no camera, and so no normals
+    max_depth: float | None = None  # metres beyond which the reference is not used
 
     def __post_init__(self) -> None:
         require_choice("part", self.part, Part)
-        require_positive_or_none(max_depth=self.max_depth)
+        loading.require_positive_or_none(max_depth=self.max_depth)
         if self.intrinsics is not None:
             Camera(1, 1, *self.intrinsics)  # raises now, rather than at the first image, if they are wrong
 
@@ -74,9 +58,9 @@ class Diode:
         names = set()
         for scan in sorted(self.folder.glob("scene_*/scan_*")):
             # An image without depth and depth without an image are both listed: `load` reports the missing file.
-            stems = list_stems(scan, (".png",)) | list_stems(scan, (".npy",), _DEPTH)
+            stems = loading.list_stems(scan, (".png",)) | loading.list_stems(scan, (".npy",), _DEPTH)
             names |= {f"{scan.parent.name}/{scan.name}/{stem}" for stem in stems}
-        return require_images(names, self.root, f"[val/]{self.part}/scene_*/scan_*/*.png")
+        return loading.require_images(names, self.root, f"[val/]{self.part}/scene_*/scan_*/*.png")
 
     def files(self, name: str) -> list[Path]:
         stem = self.folder / name
@@ -86,8 +70,8 @@ class Diode:
         image_file, depth_file, mask_file = self.files(name)
         image = read_image(image_file)
         depth, mask = read_values(depth_file), read_values(mask_file)
-        require_shape(depth, image.shape, depth_file, image_file)
-        require_shape(mask, image.shape, mask_file, image_file)
+        loading.require_shape(depth, image.shape, depth_file, image_file)
+        loading.require_shape(mask, image.shape, mask_file, image_file)
         height, width = image.shape[:2]
         camera = None if self.intrinsics is None else Camera(width, height, *self.intrinsics)
-        return Scene(name, image, clean_reference(depth, self.max_depth, mask > 0), camera)
+        return Scene(name, image, loading.clean_reference(depth, self.max_depth, mask > 0), camera)

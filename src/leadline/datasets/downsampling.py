@@ -7,11 +7,12 @@ Depth is not, since the mean of two surfaces lies on neither.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError, param
 
 DepthRule = Literal["nearest", "nearest-valid"]
@@ -21,11 +22,6 @@ def downsample_image(image: NDArray[np.uint8], shape: tuple[int, int]) -> NDArra
     """`image` at `shape` (H, W): each pixel the mean of its footprint, rounded.
 
     Pillow computes in fixed point: exact where both sides are divided by 2 or 4, else off by less than a grey level.
-
-    Examples
-    --------
-    >>> downsample_image(np.array([[[0] * 3, [4] * 3]], np.uint8), (1, 1)).tolist()
-    [[[2, 2, 2]]]
     """
     from PIL import Image
 
@@ -38,22 +34,13 @@ def downsample_image(image: NDArray[np.uint8], shape: tuple[int, int]) -> NDArra
     return np.array(picture.resize((shape[1], shape[0]), Image.Resampling.BOX))
 
 
-def downsample_depth(
-    depth: NDArray[np.floating[Any]], shape: tuple[int, int], rule: DepthRule
-) -> NDArray[np.floating[Any]]:
+def downsample_depth(depth: FloatArray, shape: tuple[int, int], rule: DepthRule) -> FloatArray:
     """`depth` at `shape` (H, W): each pixel is one value of its footprint, or NaN.
 
-    Parameters
-    ----------
-    depth : (h, w) array
-        NaN, inf and values <= 0 are missing.
-    shape : (H, W)
-        At most as large in either direction.
-    rule : {"nearest", "nearest-valid"}
-        ``nearest`` takes the pixel whose centre is nearest, valid or not; halfway between two, the one on the right
-        or below, which is pixel 4u + 2 for a factor of 4. ``nearest-valid`` takes the valid pixel of the footprint that
-        is nearest to its centre, and of several at the same distance the one of least depth, since it occludes the
-        others. It preserves scan points that are sparser than the pixels of a large image.
+    NaN, inf and values <= 0 are missing. The rule ``nearest`` takes the pixel whose centre is nearest, valid or not;
+    halfway between two, the one on the right or below, which is pixel 4u + 2 for a factor of 4. ``nearest-valid`` takes
+    the valid pixel of the footprint that is nearest to its centre, and of several at the same distance the one of least
+    depth, since it occludes the others. It preserves scan points that are sparser than the pixels of a large image.
 
     Examples
     --------
@@ -64,9 +51,9 @@ def downsample_depth(
     if depth.shape == shape:
         return depth
     _require_smaller(depth.shape, shape)
-    if rule == "nearest":
-        nearest = [_targets(wanted, given) for wanted, given in zip(shape, depth.shape, strict=True)]
-        return depth[np.ix_(*nearest)]
+    if rule == "nearest":  # of the pixels of one axis, those that cover the centres of the small ones
+        sides = zip(shape, depth.shape, strict=True)
+        return depth[np.ix_(*((2 * np.arange(small) + 1) * large // (2 * small) for small, large in sides))]
     (top, rows), (left, columns) = (_footprints(*sizes) for sizes in zip(shape, depth.shape, strict=True))
     result = np.full(shape, np.nan, dtype=depth.dtype)
     least = np.full(shape, np.inf)
@@ -88,11 +75,6 @@ def _require_smaller(given: tuple[int, ...], wanted: tuple[int, int]) -> None:
         raise InputError(f"{param('size')} {wanted[1]}x{wanted[0]} is larger than the image's {given[1]}x{given[0]}.")
 
 
-def _targets(small: int, large: int) -> NDArray[np.int64]:
-    """For each of `small` pixels, the pixel of `large` that covers its centre."""
-    return (2 * np.arange(small) + 1) * large // (2 * small)
-
-
 def _footprints(small: int, large: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First pixel and number of pixels of each footprint, in integer arithmetic so that no border is rounded."""
     edges = -((small - 2 * np.arange(small + 1) * large) // (2 * small))  # ceil(u N/n - 1/2)
@@ -101,5 +83,4 @@ def _footprints(small: int, large: int) -> tuple[NDArray[np.int64], NDArray[np.i
 
 def _offset(index: NDArray[np.int64], small: int, large: int) -> NDArray[np.float64]:
     """Distance of each pixel's centre from that of its footprint, in large pixels."""
-    target = np.arange(small)
-    return ((2 * index + 1) * small - (2 * target + 1) * large) / (2 * small)
+    return ((2 * index + 1) * small - (2 * np.arange(small) + 1) * large) / (2 * small)

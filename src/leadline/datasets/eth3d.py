@@ -26,19 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, require_choice
+from leadline.datasets import Scene, loading
 from leadline.datasets.downsampling import DepthRule, downsample_depth, downsample_image
-from leadline.datasets.loading import (
-    clean_reference,
-    list_stems,
-    require_images,
-    require_positive_or_none,
-    require_size,
-)
-from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import CameraModel
 from leadline.io.colmap import ColmapModel, read_model
-from leadline.io.depth.files import read_image
-from leadline.io.reading import reading
+from leadline.io.depth import read_image
+from leadline.io.files import reading
 
 _IMAGES = Path("images", "dslr_images")
 _DEPTH = Path("ground_truth_depth", "dslr_images")
@@ -47,45 +40,28 @@ _CALIBRATION = "dslr_calibration_jpg"
 
 @dataclass(frozen=True)
 class Eth3d:
-    """The images of all scenes in a folder.
+    """The images of all scenes in a folder."""
 
-    Parameters
-    ----------
-    root : Path
-        The folder with the scenes, or with ``rgb`` and ``depth``.
-    size : (width, height), optional
-        Size to which image and depth are downsampled. None for the full size.
-    max_depth : float, optional
-        Metres beyond which the reference is not used.
-    depth_rule : {"nearest-valid", "nearest"}
-        See `downsample_depth`.
-    with_camera : bool
-        Read the calibration. Without a camera there are no normals.
-    """
-
-    root: Path
-    size: tuple[int, int] | None = (1512, 1008)
-    max_depth: float | None = None
-    depth_rule: DepthRule = "nearest-valid"
-    with_camera: bool = True
+    name = "eth3d"
+    root: Path  # the folder with the scenes, or with rgb and depth
+    size: tuple[int, int] | None = (1512, 1008)  # (width, height) of image and depth; None for the full size
+    max_depth: float | None = None  # metres beyond which the reference is not used
+    depth_rule: DepthRule = "nearest-valid"  # see downsample_depth
+    with_camera: bool = True  # read the calibration; without a camera there are no normals
 
     def __post_init__(self) -> None:
-        require_positive_or_none(max_depth=self.max_depth)
+        loading.require_positive_or_none(max_depth=self.max_depth)
         require_choice("depth_rule", self.depth_rule, DepthRule)
-        object.__setattr__(self, "size", require_size(self.size))
-
-    @property
-    def name(self) -> str:
-        return "eth3d"
+        object.__setattr__(self, "size", loading.require_size(self.size))
 
     def names(self) -> list[str]:
         folder = self.root / "rgb" if self._repacked else self.root
         names = set()
         for scene in sorted(path.name for path in folder.iterdir() if path.is_dir()):
             pictures, depth = self._folders(scene)
-            stems = list_stems(pictures / _IMAGES, (".jpg",)) | list_stems(depth / _DEPTH, (".jpg",))
+            stems = loading.list_stems(pictures / _IMAGES, (".jpg",)) | loading.list_stems(depth / _DEPTH, (".jpg",))
             names |= {f"{scene}/{stem}" for stem in stems}
-        return require_images(names, self.root, f"[rgb/]<scene>/{_IMAGES.as_posix()}/*.JPG")
+        return loading.require_images(names, self.root, f"[rgb/]<scene>/{_IMAGES.as_posix()}/*.JPG")
 
     def files(self, name: str) -> list[Path]:
         scene, _, stem = name.partition("/")
@@ -102,7 +78,7 @@ class Eth3d:
         if self.size is not None:
             shape = (self.size[1], self.size[0])
             image, depth = downsample_image(image, shape), downsample_depth(depth, shape, self.depth_rule)
-        return Scene(name, image, clean_reference(depth, self.max_depth), camera)
+        return Scene(name, image, loading.clean_reference(depth, self.max_depth), camera)
 
     @property
     def _repacked(self) -> bool:
@@ -116,13 +92,10 @@ class Eth3d:
 
     def _camera(self, name: str, image_file: Path, size: tuple[int, int]) -> CameraModel:
         folder = self._folders(name.partition("/")[0])[0] / _CALIBRATION
-        states = [file.stat().st_mtime_ns for file in self.files(name)[2:] if file.is_file()]
-        model = _model(folder, tuple(states))
+        model = _model(folder, tuple(map(loading.file_state, self.files(name)[2:])))
         posed = model.images.get(f"dslr_images/{image_file.name}") or model.images.get(image_file.name)
         if posed is None:
-            raise FileError(
-                f"{folder / 'images.txt'}: does not list dslr_images/{image_file.name}. Is it another scene's?"
-            )
+            raise FileError(f"{folder / 'images.txt'}: does not list dslr_images/{image_file.name}. Another scene's?")
         camera = model.camera_of(posed)
         if (camera.width, camera.height) != size:
             raise FileError(
@@ -134,7 +107,7 @@ class Eth3d:
 
 
 @lru_cache(maxsize=32)
-def _model(folder: Path, states: tuple[int, ...]) -> ColmapModel:
+def _model(folder: Path, states: tuple[tuple[str, int, int], ...]) -> ColmapModel:
     """The calibration of one scene; `states` is part of the cache's key only."""
     return read_model(folder)
 

@@ -13,27 +13,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import FileError, InputError, LeadlineError, param
+from leadline.base.errors import InputError, param
 from leadline.datasets import Dataset
+from leadline.datasets.reference_statistics import measure_references
 from leadline.geometry.projection import min_pool
-from leadline.io.atomic import write_csv
+from leadline.io.files import write_csv
 
 RADII = (4, 8, 16)
 FAR_RATIO = 2.0
 FAR_FRACTION = 0.10
-
-
-@runtime_checkable
-class FineDepth(Protocol):
-    """A data set that can project the nearest depth at full resolution, without removing any pixel."""
-
-    def fine_depth(self, name: str) -> NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)
@@ -87,26 +79,10 @@ def audit_frame(
 ) -> FrameAudit:
     """Count the far pixels of one reference and those that minimum pooling recovers.
 
-    Parameters
-    ----------
-    name : str
-    reference : (H, W) array
-        Metres; NaN, inf and values <= 0 are invalid.
-    fine : (h, w) array, optional
-        Nearest depth of the same image at full resolution. Default: the reference itself. The window of a pixel of the
-        reference is centred at the pixel of `fine` that covers its centre.
-    radii : sequence of int
-        Radii of the windows in pixels of `fine`.
-    far_ratio : float
-        A pixel is far if its depth exceeds this multiple of the median of the reference.
-
-    Raises
-    ------
-    InputError
-        If a radius is negative, `far_ratio` is not above 1, or an array is not two-dimensional.
+    A pixel is far if its depth exceeds `far_ratio` times the median of the reference. `fine`, the reference itself by
+    default, is the nearest depth of the same image at full resolution, (h, w); `radii` are those of the windows in its
+    pixels. The window of a pixel of the reference is centred at the pixel of `fine` that covers its centre.
     """
-    if not far_ratio > 1:
-        raise InputError(f"{param('far_ratio')} must be above 1, got {far_ratio!r} instead.")
     fine = reference if fine is None else fine
     pooled = {radius: min_pool(fine, radius) for radius in radii}
     with np.errstate(invalid="ignore"):
@@ -129,43 +105,21 @@ def audit(
     far_ratio: float = FAR_RATIO,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """`audit_frame` of every image, at full resolution where the data set can project it.
-
-    Raises
-    ------
-    LeadlineError
-        The data set lists no images, no image could be read, or an option is wrong.
-    """
+    """`audit_frame` of every image, at full resolution where the data set can project it."""
     if not radii or not all(isinstance(radius, int) and radius >= 0 for radius in radii):
         raise InputError(f"{param('radii')} must be one or more integers of pixels, got {radii!r} instead.")
-    names = dataset.names()
-    frames: list[FrameAudit] = []
-    failures: list[tuple[str, str]] = []
-    for index, name in enumerate(names):
-        try:
-            reference = dataset.load(name).reference
-            if reference is None:
-                raise FileError(f"{name}: has no reference depth.")
-            fine = dataset.fine_depth(name) if isinstance(dataset, FineDepth) else None
-        except LeadlineError as error:
-            failures.append((name, str(error)))
-        else:
-            frames.append(audit_frame(name, reference, fine, radii=radii, far_ratio=far_ratio))
-        if progress is not None:
-            progress(index + 1, len(names))
-    if not frames:
-        raise FileError(f"The data set {dataset.name!r}: none of its {len(names)} images can be used. {failures[0][1]}")
-    return Audit(tuple(radii), tuple(frames), tuple(failures))
+    if not far_ratio > 1:
+        raise InputError(f"{param('far_ratio')} must be above 1, got {far_ratio!r} instead.")
+    project: Callable[[str], FloatArray | None] = getattr(dataset, "fine_depth", lambda name: None)
+
+    def measure(name: str, reference: FloatArray) -> FrameAudit:
+        return audit_frame(name, reference, project(name), radii=radii, far_ratio=far_ratio)
+
+    return Audit(tuple(radii), *measure_references(dataset, measure, progress=progress))
 
 
 def write_audit(result: Audit, path: Path) -> None:
-    """Write a CSV table with a row per frame.
-
-    Raises
-    ------
-    FileError
-        The file cannot be written.
-    """
+    """Write a CSV table with a row per frame."""
     lines = [["image", "valid_pixels", "far_pixels", *(f"recovered_{radius}" for radius in result.radii)]]
     lines += [[frame.name, *map(str, (frame.valid, frame.far, *frame.recovered))] for frame in result.frames]
     write_csv(path, lines)

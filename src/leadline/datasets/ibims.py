@@ -20,19 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, MissingExtra, require_choice
-from leadline.datasets.loading import (
-    clean_reference,
-    list_stems,
-    pinhole_camera,
-    read_numbers,
-    require_images,
-    require_positive_or_none,
-    require_shape,
-)
-from leadline.datasets.scene import Scene
-from leadline.geometry.cameras import Camera
-from leadline.io.depth.files import read_depth, read_image, read_values
-from leadline.io.reading import read_text, reading
+from leadline.datasets import Scene, loading
+from leadline.io.depth import read_depth, read_image, read_values
+from leadline.io.files import read_text, reading
 
 Format = Literal["auto", "raw", "mat"]
 
@@ -42,7 +32,7 @@ _FIELDS = ("rgb", "depth", "calib", "mask_invalid", "mask_transp")
 
 @dataclass(frozen=True)
 class _Ibims(ABC):
-    folder: Path  # that holds the images in the chosen format
+    folder: Path  # the folder of the images in the chosen format
     root: Path
     max_depth: float | None
 
@@ -52,8 +42,10 @@ class _Ibims(ABC):
         for place in (self.root, self.folder):
             if (place / _LIST).is_file():
                 lines = read_text(place / _LIST, "a list of image names").split()
-                return require_images({line.removesuffix(".mat") for line in lines}, place / _LIST, "one name per line")
-        return require_images(self._stems(), self.folder, "the images that imagelist.txt names")
+                return loading.require_images(
+                    {line.removesuffix(".mat") for line in lines}, place / _LIST, "one name per line"
+                )
+        return loading.require_images(self._stems(), self.folder, "the images that imagelist.txt names")
 
     @abstractmethod
     def _stems(self) -> set[str]:
@@ -64,7 +56,7 @@ class IbimsRaw(_Ibims):
     """iBims-1 as PNG and text files."""
 
     def _stems(self) -> set[str]:
-        return list_stems(self.folder / "rgb", (".png",)) | list_stems(self.folder / "depth", (".png",))
+        return loading.list_stems(self.folder / "rgb", (".png",)) | loading.list_stems(self.folder / "depth", (".png",))
 
     def files(self, name: str) -> list[Path]:
         kinds = ("rgb", "depth", "mask_invalid", "mask_transp")
@@ -74,22 +66,22 @@ class IbimsRaw(_Ibims):
         image_file, depth_file, *masks, calib = self.files(name)
         image = read_image(image_file)
         depth = read_depth(depth_file, "ibims").values
-        require_shape(depth, image.shape, depth_file, image_file)
+        loading.require_shape(depth, image.shape, depth_file, image_file)
         valid = np.ones(depth.shape, dtype=bool)
         for file in masks:
             mask = read_values(file)
-            require_shape(mask, image.shape, file, image_file)
+            loading.require_shape(mask, image.shape, file, image_file)
             valid &= mask > 0
-        numbers = read_numbers(calib, (4, 9), "fx, fy, cx, cy")
-        camera = pinhole_camera(numbers, image.shape[1], image.shape[0], calib)
-        return Scene(name, image, clean_reference(depth, self.max_depth, valid), camera)
+        numbers = loading.read_numbers(calib, (4, 9), "fx, fy, cx, cy")
+        camera = loading.pinhole_camera(numbers, image.shape[1], image.shape[0], calib)
+        return Scene(name, image, loading.clean_reference(depth, self.max_depth, valid), camera)
 
 
 class IbimsMat(_Ibims):
     """iBims-1 as one MATLAB file per image."""
 
     def _stems(self) -> set[str]:
-        return list_stems(self.folder, (".mat",))
+        return loading.list_stems(self.folder, (".mat",))
 
     def files(self, name: str) -> list[Path]:
         return [self.folder / f"{name}.mat"]
@@ -101,45 +93,32 @@ class IbimsMat(_Ibims):
         if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
             raise FileError(f"{file}: data.rgb must be (H, W, 3) uint8, got {image.dtype} {image.shape} instead.")
         for kind in ("depth", "mask_invalid", "mask_transp"):
-            if data[kind].shape != image.shape[:2] or data[kind].dtype.kind not in "iufb":
-                raise FileError(
-                    f"{file}: data.{kind} must be numbers of shape {image.shape[:2]}, got {data[kind].dtype} "
-                    f"{data[kind].shape} instead."
-                )
+            values, shape = data[kind], image.shape[:2]
+            if values.shape != shape or values.dtype.kind not in "iufb":
+                got = f"{values.dtype} {values.shape}"
+                raise FileError(f"{file}: data.{kind} must be numbers of shape {shape}, got {got} instead.")
         valid = (data["mask_invalid"] > 0) & (data["mask_transp"] > 0)
-        camera = self._camera(data["calib"], image.shape, file)
-        return Scene(name, image, clean_reference(depth.astype(np.float64), self.max_depth, valid), camera)
-
-    @staticmethod
-    def _camera(calib: NDArray[Any], shape: tuple[int, ...], file: Path) -> Camera:
+        calib = data["calib"]
         if calib.size not in (4, 9) or calib.dtype.kind not in "iuf":
             raise FileError(f"{file}: data.calib must hold 4 or 9 numbers, got {calib.dtype} {calib.shape} instead.")
         # MATLAB multiplies row vectors from the left, so the matrix is stored transposed.
-        return pinhole_camera(calib.T.astype(np.float64).ravel().tolist(), shape[1], shape[0], file)
+        numbers = calib.T.astype(np.float64).ravel().tolist()
+        camera = loading.pinhole_camera(numbers, image.shape[1], image.shape[0], file)
+        return Scene(name, image, loading.clean_reference(depth.astype(np.float64), self.max_depth, valid), camera)
 
 
 def ibims(root: Path, *, format: Format = "auto", max_depth: float | None = 10.0) -> IbimsRaw | IbimsMat:
     """iBims-1 in the folder `root`, which holds ``ibims1_core_raw`` or ``ibims1_core_mat``, or is one of them.
 
-    Parameters
-    ----------
-    root : Path
-    format : {"auto", "raw", "mat"}
-        ``raw`` are PNG and text files. ``auto`` prefers them where both formats exist.
-    max_depth : float, optional
-        Metres beyond which the reference is not used; None for no limit.
-
-    Raises
-    ------
-    FileError
-        There are no images in that format.
+    The format ``raw`` means PNG and text files; ``auto`` prefers them where both formats exist. Depth beyond
+    `max_depth` metres is not used.
     """
     require_choice("format", format, Format)
-    require_positive_or_none(max_depth=max_depth)
+    loading.require_positive_or_none(max_depth=max_depth)
     raw = next((place for place in (root / "ibims1_core_raw", root) if (place / "rgb").is_dir()), None)
     if raw is not None and format != "mat":
         return IbimsRaw(raw, root, max_depth)
-    # The archive unpacked into a folder of its own name gives that name twice.
+    # Unpacking the archive into a folder of the same name nests that name twice.
     places = (root / "ibims1_core_mat", root / "ibims1_core_mat" / "ibims1_core_mat", root)
     mat = next((place for place in places if any(place.glob("*.mat"))), None)
     if mat is not None and format != "raw":

@@ -1,4 +1,4 @@
-"""What all loaders share: listing the files of a data set, and checks with errors that name the file or option."""
+"""Shared parts of the loaders: listing the files of a data set, and checks with errors that name the file or option."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.arrays import BoolArray
+from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import FileError, InputError, param
 from leadline.geometry.cameras import Camera
-from leadline.io.reading import read_text, reading
+from leadline.io.files import read_text, reading
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -30,6 +30,12 @@ def read_numbers(file: Path, counts: Iterable[int], content: str) -> list[float]
         expected = " or ".join(str(count) for count in counts)
         raise FileError(f"{file}: must hold {expected} finite numbers ({content}), got {len(numbers)}: {text[:60]!r}.")
     return numbers
+
+
+def file_state(file: Path) -> tuple[str, int, int]:
+    """The cache key of a file's content: path, size and time of change; zeros if the file is missing."""
+    found = file.stat() if file.is_file() else None
+    return (str(file), found.st_size, found.st_mtime_ns) if found else (str(file), 0, 0)
 
 
 def pinhole_camera(numbers: list[float], width: int, height: int, file: Path) -> Camera:
@@ -87,9 +93,7 @@ def require_shape(values: NDArray[Any], shape: tuple[int, ...], file: Path, imag
         )
 
 
-def clean_reference(
-    depth: NDArray[np.floating[Any]], max_depth: float | None, valid: BoolArray | None = None
-) -> NDArray[np.float32]:
+def clean_reference(depth: FloatArray, max_depth: float | None, valid: BoolArray | None = None) -> NDArray[np.float32]:
     """`depth` in metres as float32, NaN where it is not positive and finite, beyond `max_depth`, or not `valid`."""
     with np.errstate(invalid="ignore", over="ignore"):  # a pixel without depth may hold any value
         metres = depth.astype(np.float32)

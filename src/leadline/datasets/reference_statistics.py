@@ -11,17 +11,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from leadline.base.arrays import BoolArray, FloatArray, as_map
-from leadline.base.errors import FileError, InputError, LeadlineError
+from leadline.base.errors import FileError, LeadlineError
 from leadline.datasets import Dataset
-from leadline.io.atomic import write_csv
+from leadline.io.files import write_csv
 
 PERCENTILES = (7, 16, 31, 50, 69, 84, 93)
 
-# Names of the subsets in the paper's tables. Each scene of Tanks and Temples is a subset of its own.
+# Names of the subsets in the paper's tables. Each scene of Tanks and Temples is a separate subset.
 SUBSETS = {
     "diode-indoor": "DIODE-in",
     "diode-outdoor": "DIODE-out",
@@ -33,26 +34,19 @@ SUBSETS = {
 _NEAREST, _FARTHEST = 1e-4, 1e5  # metres; limits of the histogram of pooled depth
 _STEP = 1e-4  # width of a bin in log depth
 _BINS = math.ceil(math.log(_FARTHEST / _NEAREST) / _STEP)
+_MEASURED = ("valid_fraction", "hole_fraction", "largest_component")
+
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
 class Support:
-    """Where one image has reference depth.
-
-    Parameters
-    ----------
-    pixels, valid : int
-        Numbers of all pixels and of pixels with depth.
-    holes : int
-        Number of pixels without depth that are enclosed by valid pixels.
-    largest : int
-        Number of pixels in the largest connected valid region.
-    """
+    """Where one image has reference depth, as numbers of pixels."""
 
     pixels: int
-    valid: int
-    holes: int
-    largest: int
+    valid: int  # with depth
+    holes: int  # without depth, and enclosed by valid pixels
+    largest: int  # in the largest connected valid region
 
     @property
     def valid_fraction(self) -> float:
@@ -97,13 +91,6 @@ class DepthHistogram:
 
     A percentile is within a relative 5e-5, half a bin, of that of `numpy.percentile`, as long as all depths lie between
     0.1 mm and 100 km; depths outside of these limits count as the limits.
-
-    Examples
-    --------
-    >>> pooled = DepthHistogram()
-    >>> pooled.add(np.array([[1.0, 2.0], [4.0, np.nan]]))
-    >>> pooled.count, round(pooled.percentile(50), 3)
-    (3, 2.0)
     """
 
     def __init__(self) -> None:
@@ -127,29 +114,13 @@ class DepthHistogram:
         rank = percentile / 100 * (count - 1)
         below = math.floor(rank)
         ends = np.cumsum(self._bins)
-        low, high = (_middle(int(np.searchsorted(ends, place, side="right"))) for place in (below, math.ceil(rank)))
+        bins = (int(np.searchsorted(ends, place, side="right")) for place in (below, math.ceil(rank)))
+        low, high = (_NEAREST * math.exp((index + 0.5) * _STEP) for index in bins)
         return low + (rank - below) * (high - low)
 
 
-def _middle(index: int) -> float:
-    return _NEAREST * math.exp((index + 0.5) * _STEP)
-
-
 def support(reference: FloatArray) -> Support:
-    """Coverage, holes and connectivity of a reference.
-
-    Parameters
-    ----------
-    reference : (H, W) array
-        Metres; NaN, inf and values <= 0 are invalid.
-
-    Examples
-    --------
-    >>> ring = np.ones((5, 5))
-    >>> ring[2, 2] = np.nan
-    >>> support(ring)
-    Support(pixels=25, valid=24, holes=1, largest=24)
-    """
+    """Coverage, holes and connectivity of an (H, W) reference, in which NaN, inf and values <= 0 are invalid."""
     from scipy import ndimage
 
     reference = as_map(reference, "reference")
@@ -171,67 +142,59 @@ def reference_geometry(
     """Statistics of the references of all images, or of those named, by subset, in the paper's columns.
 
     Images are read one at a time, and only their counts are stored. An image without a valid pixel counts for the
-    coverage, but not for the percentiles of holes and connectivity, which are undefined for it.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    names : names, optional
-        Names of images. Default: all.
-    subset : str, optional
-        Name of the subset in the table. Default: that of the paper, or the result of the data set's ``subset(name)``.
-    progress : callable, optional
-        Called with the number of images read so far and in all.
-
-    Raises
-    ------
-    LeadlineError
-        The data set lists no images, or no image could be read.
+    coverage, but not for the percentiles of holes and connectivity, which are undefined for it. `subset` is the name in
+    the table; by default that of the paper, or the result of the data set's ``subset(name)``.
     """
-    names = dataset.names() if names is None else names
     depths: dict[str, DepthHistogram] = {}
     supports: dict[str, list[Support]] = {}
-    images, failures = [], []
+    own: Callable[[str], str] = getattr(dataset, "subset", lambda name: SUBSETS.get(dataset.name, dataset.name))
+
+    def measure(name: str, reference: FloatArray) -> tuple[str, Support]:
+        where, found = subset or own(name), support(reference)
+        depths.setdefault(where, DepthHistogram()).add(reference)
+        supports.setdefault(where, []).append(found)
+        return name, found
+
+    images, failures = measure_references(dataset, measure, names, progress)
+    rows = [_row(percentile, where, supports[where], depths[where]) for percentile in PERCENTILES for where in supports]
+    return Geometry(tuple(rows), images, failures)
+
+
+def measure_references(
+    dataset: Dataset,
+    measure: Callable[[str, FloatArray], Measured],
+    names: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[tuple[Measured, ...], tuple[tuple[str, str], ...]]:
+    """Apply `measure` to the name and reference of each image; also return images that cannot be read, with the error.
+
+    `names` are all images by default. `progress` is called with the number of images read so far and in all.
+    """
+    names = dataset.names() if names is None else names
+    results: list[Measured] = []
+    failures: list[tuple[str, str]] = []
     for index, name in enumerate(names):
         try:
             reference = dataset.load(name).reference
             if reference is None:
-                raise InputError(f"{name}: has no reference depth.")
-            found = support(reference)
+                raise FileError(f"{name}: has no reference depth.")
+            results.append(measure(name, reference))
         except LeadlineError as error:
             failures.append((name, str(error)))
-        else:
-            where = subset or subset_of(dataset, name)
-            depths.setdefault(where, DepthHistogram()).add(reference)
-            supports.setdefault(where, []).append(found)
-            images.append((name, found))
         if progress is not None:
             progress(index + 1, len(names))
-    if not images:
+    if not results:
         raise FileError(f"The data set {dataset.name!r}: none of its {len(names)} images can be used. {failures[0][1]}")
-    rows = [_row(percentile, where, supports[where], depths[where]) for percentile in PERCENTILES for where in supports]
-    return Geometry(tuple(rows), tuple(images), tuple(failures))
-
-
-def subset_of(dataset: Dataset, name: str) -> str:
-    """The name of an image's subset in the paper's tables."""
-    own: Callable[[str], str] | None = getattr(dataset, "subset", None)
-    return own(name) if own is not None else SUBSETS.get(dataset.name, dataset.name)
+    return tuple(results), tuple(failures)
 
 
 def write_reference_geometry(geometry: Geometry, folder: Path) -> list[Path]:
-    """Write ``reference_geometry.csv``, as the paper's, and ``reference_geometry_images.csv``, a row per image.
-
-    Raises
-    ------
-    FileError
-        The folder does not exist or cannot be written to.
-    """
+    """Write ``reference_geometry.csv``, as the paper's, and ``reference_geometry_images.csv``, a row per image."""
     table = [["percentile", "subset", "images", "valid_pixels", *_MEASURED, "depth_m"]]
     for row in geometry.rows:
         shares = [_decimals(getattr(row, name), 4) for name in _MEASURED]
-        table.append([str(row.percentile), row.subset, str(row.images), str(row.valid_pixels), *shares])
-        table[-1].append(_decimals(row.depth_m, 3))
+        counts = [str(row.percentile), row.subset, str(row.images), str(row.valid_pixels)]
+        table.append([*counts, *shares, _decimals(row.depth_m, 3)])
     single = [["image", "pixels", "valid_pixels", *_MEASURED]]
     for name, found in geometry.images:
         shares = [repr(getattr(found, measure)) for measure in _MEASURED]
@@ -240,9 +203,6 @@ def write_reference_geometry(geometry: Geometry, folder: Path) -> list[Path]:
     for path, lines in zip(paths, (table, single), strict=True):
         write_csv(path, lines)
     return paths
-
-
-_MEASURED = ("valid_fraction", "hole_fraction", "largest_component")
 
 
 def _row(percentile: int, subset: str, supports: list[Support], depth: DepthHistogram) -> GeometryRow:

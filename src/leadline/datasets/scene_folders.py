@@ -19,67 +19,42 @@ from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, InputError
 from leadline.core.prior import Prior
-from leadline.datasets.loading import clean_reference, require_images, require_positive_or_none, require_shape
-from leadline.datasets.scene import Scene
+from leadline.datasets import Scene, loading
 from leadline.geometry.cameras import Camera
-from leadline.io.depth.files import read_image, read_values
-from leadline.io.depth.units import scale_depth
-from leadline.io.reading import read_json, reading
+from leadline.io.depth import read_image, read_values
+from leadline.io.files import read_json, reading
+from leadline.io.units import scale_depth
 
 _FILE = "scene.json"
 
 
 @dataclass(frozen=True, eq=False)
 class SparseInput:
-    """Measurements that a scene folder contains.
+    """Measurements that a scene folder contains, of the image's size or, covering the same view, of another one."""
 
-    Parameters
-    ----------
-    name, sensor : str
-        The scene's name for them, and the sensor.
-    values : (h, w) float32 array, metres
-        NaN where not measured. They have the size of the image or, covering the same view, a size of their own.
-    from_reference : bool
-        True for a subset of the reference: it has no sensor noise, and these pixels must not be scored.
-    """
-
-    name: str
+    name: str  # their name in scene.json
     sensor: str
-    values: NDArray[np.float32]
-    from_reference: bool
+    values: NDArray[np.float32]  # metres, NaN where not measured
+    from_reference: bool  # a subset of the reference: it has no sensor noise, and these pixels must not be scored
 
 
 @dataclass(frozen=True)
 class SceneFolders:
-    """All scene folders inside a folder.
+    """All scene folders inside a folder. The name of a scene is its path relative to `root`."""
 
-    Parameters
-    ----------
-    root : Path
-        It is searched recursively for ``scene.json``; the name of a scene is its path relative to `root`.
-    reference_only : bool
-        List only scenes that have a reference. `load` accepts the others, too.
-    max_depth : float, optional
-        Metres beyond which references are not used, in addition to the scene's own ``max_m``.
-    """
-
-    root: Path
-    reference_only: bool = True
-    max_depth: float | None = None
+    name = "scenes"
+    root: Path  # searched recursively for scene.json
+    reference_only: bool = True  # list only scenes that have a reference; load accepts the others, too
+    max_depth: float | None = None  # metres beyond which references are not used, besides the scene's own max_m
 
     def __post_init__(self) -> None:
-        require_positive_or_none(max_depth=self.max_depth)
-
-    @property
-    def name(self) -> str:
-        return "scenes"
+        loading.require_positive_or_none(max_depth=self.max_depth)
 
     def names(self) -> list[str]:
         names = [path.parent.relative_to(self.root).as_posix() for path in self.root.rglob(_FILE)]
         listed = [name for name in names if not self.reference_only or self._has_reference(name)]
-        return require_images(
-            listed, self.root, f"folders with a {_FILE}{' that has a reference' * self.reference_only}"
-        )
+        expected = f"folders with a {_FILE}{' that has a reference' * self.reference_only}"
+        return loading.require_images(listed, self.root, expected)
 
     def files(self, name: str) -> list[Path]:
         folder, paths = self.root / name, [self.root / name / _FILE]
@@ -103,7 +78,7 @@ class SceneFolders:
         image = read_image(image_file)
         depth = None
         if entry is not None:
-            depth = clean_reference(self._depth(name, entry, image.shape), self.max_depth)
+            depth = loading.clean_reference(self._depth(name, entry, image.shape), self.max_depth)
         camera = None
         if numbers is not None:
             with reading(file, "a scene"):
@@ -152,7 +127,7 @@ class SceneFolders:
             mask = self.root / name / entry["mask"] if entry.get("mask") else None
         raw = read_values(file, key=entry.get("key"))
         if shape is not None:
-            require_shape(raw, shape, file, scene.with_name(str(self.describe(name)["image"])))
+            loading.require_shape(raw, shape, file, scene.with_name(str(self.describe(name)["image"])))
         # Compared in the dtype of the file, so that a listed 0.0437… matches the float32 that was read.
         missing = np.isin(raw, np.array(invalid, dtype=raw.dtype))
         depth = scale_depth(raw, unit)
@@ -161,7 +136,7 @@ class SceneFolders:
                 missing |= depth > ceiling
         if mask is not None:
             inside = read_values(mask)
-            require_shape(inside, depth.shape, mask, file)
+            loading.require_shape(inside, depth.shape, mask, file)
             missing |= ~(inside > 0)
         depth[missing] = np.nan
         return depth

@@ -28,22 +28,14 @@ from numpy.typing import NDArray
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.registry import suggestion
+from leadline.datasets import Scene, loading
 from leadline.datasets.downsampling import downsample_image
-from leadline.datasets.loading import (
-    IMAGE_SUFFIXES,
-    clean_reference,
-    list_stems,
-    read_numbers,
-    require_images,
-    require_positive_or_none,
-)
-from leadline.datasets.scene import Scene
-from leadline.geometry.lenses import ColmapCamera
+from leadline.geometry.cameras import ColmapCamera
 from leadline.geometry.projection import see_through, z_buffer
-from leadline.io.atomic import atomic_write
-from leadline.io.clouds.ply import read_ply
 from leadline.io.colmap import ColmapImage, ColmapModel, read_model
-from leadline.io.depth.files import read_image
+from leadline.io.depth import read_image
+from leadline.io.files import atomic_write
+from leadline.io.ply import read_ply
 
 SCENES = ("Barn", "Caterpillar", "Ignatius", "Meetingroom", "Truck")
 EXCLUDED = {
@@ -63,52 +55,35 @@ _SIMILARITY_TOLERANCE = 1e-3
 class TanksAndTemples:
     """The frames of the training scenes in a folder.
 
-    Parameters
-    ----------
-    root : Path
-    scenes : sequence of str, optional
-        Default: those of `SCENES` whose images exist in `root`. Scenes of `EXCLUDED` are read only if named.
-    scale : float
-        Size of images and depth relative to that of the calibration, at most 1.
-    see_through_radius : int
-        Radius in pixels of the depth image within which `see_through` compares; 0 disables the removal.
-    see_through_ratio : float
-        A pixel is behind another if it is farther by more than this factor.
-    max_depth : float, optional
-        Metres beyond which the reference is not used.
-    cache : path, optional
-        Folder in which projected depth is stored for later runs, 2 MB per frame.
+    By default those of `SCENES` whose images exist in `root`. Scenes of `EXCLUDED` are read only if named.
     """
 
+    name = "tanks"
     root: Path
     scenes: Sequence[str] | None = None
-    scale: float = 0.5
-    see_through_radius: int = 3
-    see_through_ratio: float = 1.05
-    max_depth: float | None = None
-    cache: Path | None = None
+    scale: float = 0.5  # size of images and depth relative to that of the calibration, at most 1
+    see_through_radius: int = 3  # pixels of the depth image within which `see_through` compares; 0: nothing is removed
+    see_through_ratio: float = 1.05  # a pixel is behind another if it is farther by more than this factor
+    max_depth: float | None = None  # metres beyond which the reference is not used
+    cache: Path | None = None  # folder in which projected depth is stored for later runs, 2 MB per frame
 
     def __post_init__(self) -> None:
-        require_positive_or_none(max_depth=self.max_depth, scale=self.scale, see_through_ratio=self.see_through_ratio)
+        loading.require_positive_or_none(
+            max_depth=self.max_depth, scale=self.scale, see_through_ratio=self.see_through_ratio
+        )
         if self.scale > 1 or self.see_through_ratio <= 1:
             raise InputError(
                 f"{param('scale')} must be at most 1 and {param('see_through_ratio')} above 1, "
                 f"got {self.scale!r} and {self.see_through_ratio!r} instead."
             )
         if not isinstance(self.see_through_radius, int) or self.see_through_radius < 0:
-            raise InputError(
-                f"{param('see_through_radius')} must be an integer of pixels, got {self.see_through_radius!r} instead."
-            )
+            raise InputError(f"{param('see_through_radius')} must be in whole pixels, got {self.see_through_radius!r}.")
         if self.scenes is not None:
             named = (self.scenes,) if isinstance(self.scenes, str) else tuple(self.scenes)
             for scene in named:
                 _require_known(scene)
             object.__setattr__(self, "scenes", named)
         object.__setattr__(self, "cache", None if self.cache is None else Path(self.cache))
-
-    @property
-    def name(self) -> str:
-        return "tanks"
 
     def subset(self, name: str) -> str:
         """The scene of an image; the paper's tables have a row for each."""
@@ -117,12 +92,12 @@ class TanksAndTemples:
     def names(self) -> list[str]:
         names: list[str] = []
         for scene in SCENES if self.scenes is None else self.scenes:
-            stems = list_stems(self._calibration(scene) / "images", IMAGE_SUFFIXES)
+            stems = loading.list_stems(self._calibration(scene) / "images", loading.IMAGE_SUFFIXES)
             if not stems and self.scenes is not None:
                 raise FileError(f"{self._calibration(scene) / 'images'}: holds no frames of the scene {scene}.")
             names += (f"{scene}/{stem}" for stem in sorted(stems))
         if not names:
-            require_images(names, self.root, f"{_TRAINING[0]}/<Scene>/images/*.jpg with {', '.join(SCENES)}")
+            loading.require_images(names, self.root, f"{_TRAINING[0]}/<Scene>/images/*.jpg with {', '.join(SCENES)}")
         return names
 
     def files(self, name: str) -> list[Path]:
@@ -131,21 +106,17 @@ class TanksAndTemples:
         folder = self._calibration(scene)
         candidates = [folder / "images" / f"{stem}{suffix}" for suffix in (".jpg", ".png", ".jpeg", ".JPG", ".PNG")]
         image_file = next((path for path in candidates if path.is_file()), candidates[0])
-        suffix = ".txt" if (folder / "sparse/0/images.txt").is_file() else ".bin"
-        suffix = ".bin" if (folder / "sparse/0/images.bin").is_file() else suffix
+        model = folder / "sparse" / "0"
+        text = (model / "images.txt").is_file() and not (model / "images.bin").is_file()
+        poses = [model / f"{part}{'.txt' if text else '.bin'}" for part in ("cameras", "images")]
         laser = folder if (folder / f"{scene}.ply").is_file() else self.root / scene
-        return [
-            image_file,
-            laser / f"{scene}.ply",
-            laser / f"{scene}_trans.txt",
-            *(folder / "sparse" / "0" / f"{part}{suffix}" for part in ("cameras", "images")),
-        ]
+        return [image_file, laser / f"{scene}.ply", laser / f"{scene}_trans.txt", *poses]
 
     def load(self, name: str) -> Scene:
         image_file = self.files(name)[0]
         image = read_image(image_file)
         posed, camera = self._posed(name)
-        width, height = size = self._size(camera, self.scale)
+        width, height = size = max(1, round(camera.width * self.scale)), max(1, round(camera.height * self.scale))
         # A bundle may hold smaller images than it was calibrated with, but no other crop.
         across, down = image.shape[1] / camera.width, image.shape[0] / camera.height
         if abs(across - down) * max(image.shape[:2]) > 1:
@@ -154,31 +125,24 @@ class TanksAndTemples:
                 f"of its calibration, {camera.width}x{camera.height}."
             )
         depth = self._reference(name, posed, camera, size)
-        return Scene(
-            name,
-            downsample_image(image, (height, width)),
-            clean_reference(depth, self.max_depth),
-            camera.scaled(*size).pinhole() or camera.scaled(*size).rays(),
-        )
+        small, camera = downsample_image(image, (height, width)), camera.scaled(*size)
+        return Scene(name, small, loading.clean_reference(depth, self.max_depth), camera.pinhole() or camera.rays())
 
     def fine_depth(self, name: str) -> NDArray[np.float32]:
         """The nearest depth at the calibration's full size, without any removal, as the audit needs it."""
         posed, camera = self._posed(name)
-        return self._project(name, posed, camera, self._size(camera, 1.0))
+        return self._project(name, posed, camera, (camera.width, camera.height))
 
     def _calibration(self, scene: str) -> Path:
         folders = [self.root / folder / scene for folder in _TRAINING]
         return next((folder for folder in folders if (folder / "images").is_dir()), folders[0])
-
-    def _size(self, camera: ColmapCamera, scale: float) -> tuple[int, int]:
-        return max(1, round(camera.width * scale)), max(1, round(camera.height * scale))
 
     def _posed(self, name: str) -> tuple[ColmapImage, ColmapCamera]:
         files = self.files(name)
         for file in files[3:]:
             if not file.is_file():
                 raise FileError(f"{file}: no such file; it is needed for the pose of {name}.")
-        model = _model(files[3].parent, tuple(map(_state, files[3:])))
+        model = _model(files[3].parent, tuple(map(loading.file_state, files[3:])))
         stem = name.partition("/")[2]
         posed = model.images.get(files[0].name) or next(
             (image for image in model.images.values() if Path(image.name).stem == stem), None
@@ -194,7 +158,7 @@ class TanksAndTemples:
         scale, rotation, translation = read_alignment(alignment)
         if not cloud.is_file():
             raise FileError(f"{cloud}: no such file; expected the laser scan of {self.subset(name)}.")
-        points = _cloud(cloud, _state(cloud))
+        points = _cloud(cloud, loading.file_state(cloud))
         # scan = s A x + b and camera = R x + t give s camera = R A' (scan - b) + s t, in the metres of the scan.
         turned = posed.rotation @ rotation.T
         transform = np.eye(4)
@@ -206,15 +170,10 @@ class TanksAndTemples:
     ) -> NDArray[np.float32]:
         cached = None
         if self.cache is not None:
-            cloud, alignment = self.files(name)[1:3]
-            parts = (
-                *map(_state, (cloud, alignment)),
-                camera,
-                posed.rotation.tolist(),
-                posed.translation.tolist(),
-                size,
-            )
-            key = hashlib.sha256(repr((parts, self.see_through_radius, self.see_through_ratio)).encode()).hexdigest()
+            scan = [loading.file_state(file) for file in self.files(name)[1:3]]
+            pose = (camera, posed.rotation.tolist(), posed.translation.tolist(), size)
+            parts = (scan, pose, self.see_through_radius, self.see_through_ratio)
+            key = hashlib.sha256(repr(parts).encode()).hexdigest()
             cached = self.cache / f"{name.replace('/', '_')}_{key[:16]}.npy"
             with suppress(OSError, ValueError):  # missing or damaged: it is projected again
                 depth: NDArray[np.float32] = np.load(cached)
@@ -231,23 +190,15 @@ class TanksAndTemples:
 
 
 def read_alignment(file: Path) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Scale s, rotation A and translation b of a ``_trans.txt``: scan = s A x + b for x in COLMAP's frame.
-
-    Raises
-    ------
-    FileError
-        If the file does not hold the sixteen numbers of such a matrix.
-    """
-    matrix = np.array(read_numbers(file, (16,), "a 4x4 alignment")).reshape(4, 4)
+    """Scale s, rotation A and translation b of a ``_trans.txt``: scan = s A x + b for x in COLMAP's frame."""
+    matrix = np.array(loading.read_numbers(file, (16,), "a 4x4 alignment")).reshape(4, 4)
     with np.errstate(all="ignore"):  # the check below rejects what overflows
         determinant = float(np.linalg.det(matrix[:3, :3]))
         scale = np.cbrt(determinant) if determinant > 0 else np.nan
         rotation = matrix[:3, :3] / scale
         off = np.abs(rotation @ rotation.T - np.eye(3)).max()
     if not (off < _SIMILARITY_TOLERANCE and np.allclose(matrix[3], (0, 0, 0, 1), atol=_SIMILARITY_TOLERANCE)):
-        raise FileError(
-            f"{file}: must hold a rotation with a scale and a translation, row by row, got {matrix.tolist()}."
-        )
+        raise FileError(f"{file}: must hold a rotation with scale and a translation, by rows, got {matrix.tolist()}.")
     return float(scale), rotation, matrix[:3, 3]
 
 
@@ -260,14 +211,6 @@ def _require_known(scene: str) -> None:
 def _save(path: Path, depth: NDArray[np.float32]) -> None:
     with path.open("wb") as stream:
         np.save(stream, depth)
-
-
-def _state(file: Path) -> tuple[str, int, int]:
-    """What identifies the content of a file: path, size and time of change."""
-    if not file.is_file():
-        return str(file), 0, 0
-    found = file.stat()
-    return str(file), found.st_size, found.st_mtime_ns
 
 
 @lru_cache(maxsize=2)

@@ -12,59 +12,30 @@ import numpy as np
 from leadline.base.errors import LeadlineError
 from leadline.datasets import Dataset
 
+Progress = Callable[[int, int], None]
+
 
 @dataclass(frozen=True)
 class TreeReport:
-    """The result of `check_tree`.
+    """The result of `check_tree`."""
 
-    Parameters
-    ----------
-    images : int
-        Number of images that the data set lists.
-    missing : tuple of Path
-        Files of listed images that do not exist or are empty, each once.
-    faults : tuple of (name, reason)
-        Images that could not be read, with the error.
-    read : int
-        Number of images that were read without a fault.
-    sizes : dict
-        Number of images read by size, e.g. "640x480".
-    cameras : int
-        Number of images read that have a camera.
-    coverage : tuple of float
-        Valid fraction of each reference that was read.
-    """
-
-    images: int
-    missing: tuple[Path, ...]
-    faults: tuple[tuple[str, str], ...]
-    read: int
-    sizes: dict[str, int]
-    cameras: int
-    coverage: tuple[float, ...]
+    images: int  # number of images that the data set lists
+    missing: tuple[Path, ...]  # files of listed images that do not exist or are empty, each once
+    faults: tuple[tuple[str, str], ...]  # names of images that could not be read, with the error
+    read: int  # number of images that were read without a fault
+    sizes: dict[str, int]  # number of images read by size, e.g. "640x480"
+    cameras: int  # number of images read that have a camera
+    coverage: tuple[float, ...]  # valid fraction of each reference that was read
 
     @property
     def sound(self) -> bool:
         return not self.missing and not self.faults
 
 
-def check_tree(
-    dataset: Dataset, reads: int | None = 8, progress: Callable[[int, int], None] | None = None
-) -> TreeReport:
-    """Check that every file of every image exists, and read some images, evenly spaced in the list.
+def check_tree(dataset: Dataset, reads: int | None = 8, progress: Progress | None = None) -> TreeReport:
+    """Check that every file of every image exists, and read `reads` images (None: all), evenly spaced in the list.
 
-    Parameters
-    ----------
-    dataset : Dataset
-    reads : int, optional
-        Number of images to read; None for all.
-    progress : callable, optional
-        Called with the number of images read so far and in all.
-
-    Raises
-    ------
-    LeadlineError
-        The data set lists no images.
+    `progress` is called with the number of images read so far and in all.
     """
     names = dataset.names()
     missing: dict[Path, None] = {}

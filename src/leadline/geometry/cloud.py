@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leadline.base.arrays import BoolArray, FloatArray, as_map
+from leadline.base.arrays import BoolArray, FloatArray, as_map, is_measured
 from leadline.base.errors import InputError, param
 from leadline.geometry.cameras import CameraModel
 
@@ -60,31 +60,23 @@ class Cloud:
 
     def select(self, mask: BoolArray) -> Cloud:
         """The points where `mask`, (N,) bool, is true."""
-        attributes = {name: getattr(self, name) for name in _ATTRIBUTES}
-        selected = {name: None if values is None else values[mask] for name, values in attributes.items()}
-        return Cloud(self.points[mask], **selected)
+        given = {name: getattr(self, name) for name in _ATTRIBUTES if getattr(self, name) is not None}
+        return Cloud(self.points[mask], **{name: values[mask] for name, values in given.items()})
 
 
 def cloud_from_depth(
     depth: FloatArray, camera: CameraModel, *, ranges: bool = False, confidence: ArrayLike | None = None
 ) -> Cloud:
-    """The measured pixels of a depth map as points in its own camera's frame.
+    """The measured pixels of a depth map, (H, W) metres, as points in its own camera's frame.
 
-    Parameters
-    ----------
-    depth : (H, W) array
-        Metres; values that are not finite and positive are not measured.
-    camera : CameraModel
-        The sensor's camera, of the size of the map.
-    ranges : bool
-        The values are distances along each pixel's ray, not along the optical axis.
-    confidence : (H, W) array, optional
-        Becomes the confidence of the points.
+    With `ranges` the values are distances along each pixel's ray, as time-of-flight sensors and simulators often give
+    them, not along the optical axis. `confidence`, (H, W), becomes the confidence of the points.
 
-    Raises
-    ------
-    InputError
-        The sizes differ.
+    Examples
+    --------
+    >>> from leadline.geometry.cameras import RayCamera
+    >>> cloud_from_depth(np.array([[5.0]]), RayCamera(np.array([[[0.75, 0.0]]])), ranges=True).points
+    array([[3., 0., 4.]])
     """
     depth = as_map(depth, "depth")
     if depth.shape != (camera.height, camera.width):
@@ -92,38 +84,14 @@ def cloud_from_depth(
             f"{param('depth')} must have its camera's size {camera.width}x{camera.height}, got "
             f"{depth.shape[1]}x{depth.shape[0]}."
         )
-    if ranges:
-        depth = range_to_depth(depth, camera)
-    with np.errstate(invalid="ignore"):
-        measured = np.isfinite(depth) & (depth > 0)
+    if ranges:  # divided by the length of the ray at z = 1
+        lengths = np.linalg.norm(camera.points(np.ones(depth.shape)), axis=-1)
+        depth = np.asarray(depth / lengths, depth.dtype)
+    measured = is_measured(depth)
     levels = None
     if confidence is not None:
         levels = np.asarray(confidence)
         if levels.shape != depth.shape:
-            raise InputError(
-                f"{param('confidence')} must have the depth's shape {depth.shape}, got {levels.shape} instead."
-            )
+            raise InputError(f"{param('confidence')} must have the depth's shape {depth.shape}, got {levels.shape}.")
         levels = levels[measured].astype(np.float32)
     return Cloud(camera.points(depth)[measured], confidence=levels)
-
-
-def range_to_depth(ranges: FloatArray, camera: CameraModel) -> FloatArray:
-    """Depth along the optical axis, (H, W) in the unit of `ranges`, from distances along each pixel's ray.
-
-    Time-of-flight sensors and simulators often give the distance from the camera's centre. It is divided by the length
-    of the ray at z = 1.
-
-    Examples
-    --------
-    >>> from leadline.geometry.cameras import RayCamera
-    >>> range_to_depth(np.array([[5.0]]), RayCamera(np.array([[[0.75, 0.0]]])))
-    array([[4.]])
-    """
-    ranges = as_map(ranges, "ranges")
-    if ranges.shape != (camera.height, camera.width):
-        raise InputError(
-            f"{param('ranges')} must have the camera's size {camera.width}x{camera.height}, got {ranges.shape[1]}x"
-            f"{ranges.shape[0]} instead."
-        )
-    lengths = np.linalg.norm(camera.points(np.ones(ranges.shape)), axis=-1)
-    return np.asarray(ranges / lengths, ranges.dtype)

@@ -11,25 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.base.arrays import BoolArray, FloatArray, as_map
+from leadline.base.arrays import BoolArray, FloatArray, as_map, is_measured
 from leadline.base.errors import InputError, param
 
 
 def resize_bilinear(values: FloatArray, shape: tuple[int, int], usable: BoolArray | None = None) -> FloatArray:
     """`values` interpolated bilinearly to `shape`; NaN wherever an unusable value contributes.
 
-    Positions beyond the outermost centres take the outermost value. There is no smoothing before shrinking. It is
-    written here because SciPy's interpolation multiplies a NaN neighbour by its weight 0, which loses pixels that fall
-    on a centre.
-
-    Parameters
-    ----------
-    values : (h, w) float array
-        In the quantity to be interpolated, e.g. disparity for a prior of that kind.
-    shape : (H, W)
-        Size of the result.
-    usable : (h, w) bool array, optional
-        False where a value must not be used. Default: the finite values are usable.
+    Positions beyond the outermost centres take the outermost value. There is no smoothing before shrinking. SciPy's
+    interpolation is not used, because it multiplies a NaN neighbour by its weight 0, which loses pixels that fall on a
+    centre. By default the finite values are usable.
 
     Examples
     --------
@@ -37,11 +28,12 @@ def resize_bilinear(values: FloatArray, shape: tuple[int, int], usable: BoolArra
     array([[0., 1., 3., 4.]])
     """
     result = np.where(np.isfinite(values) if usable is None else usable, values, np.nan)
-    for axis in (0, 1):
-        low, high, weight = _interpolation_weights(values.shape[axis], shape[axis])
-        weight = np.expand_dims(weight, 1 - axis)
-        near, far = np.take(result, low, axis), np.take(result, high, axis)
-        result = near + (far - near) * weight
+    for axis, (given, size) in enumerate(zip(values.shape, shape, strict=True)):
+        position = np.clip((np.arange(size) + 0.5) * given / size - 0.5, 0, given - 1)
+        # ceil, not low + 1: on a centre the next pixel has weight 0 and must not contribute, because it may be NaN.
+        low, high = np.floor(position), np.ceil(position)
+        near, far = (np.take(result, index.astype(np.intp), axis) for index in (low, high))
+        result = near + (far - near) * np.expand_dims(position - low, 1 - axis)
     return result.astype(values.dtype, copy=False)
 
 
@@ -50,22 +42,14 @@ def scatter_nearest(sparse: FloatArray, shape: tuple[int, int]) -> tuple[FloatAr
 
     Measurements are not interpolated, because a mean of two depths lies on neither surface. A position halfway between
     two pixels goes to the one on the right or below. Where several measurements fall into one pixel, the nearest depth
-    is kept, since it occludes the others.
-
-    Parameters
-    ----------
-    sparse : (h, w) float array
-        Metres; values that are not finite and positive are not measured.
-    shape : (H, W)
-        Size of the result, which is NaN where nothing is measured.
+    is kept, since it occludes the others. The result is NaN where nothing is measured.
 
     Examples
     --------
     >>> scatter_nearest(np.array([[5.0, 3.0, np.nan, 2.0]]), (1, 2))
     (array([[3., 2.]]), 1)
     """
-    with np.errstate(invalid="ignore"):
-        rows, columns = np.nonzero(np.isfinite(sparse) & (sparse > 0))
+    rows, columns = np.nonzero(is_measured(sparse))
     # Integer arithmetic, so that halfway positions are decided alike at every size.
     target = tuple(
         (2 * index + 1) * size // (2 * given)
@@ -80,14 +64,14 @@ def place_zones(
     """Mean depths of a zone sensor at the centres of its zones, (H, W) float32 metres, NaN elsewhere.
 
     A zone measures one distance for a whole rectangle of the image, e.g. each of the 8 x 8 of a VL53L5CX. Its mean
-    depth is most likely right at the centre; filling the rectangle with it would claim a frontal wall.
+    depth is most likely right at the centre; filling the rectangle with it would describe a wall that faces the camera.
 
     Parameters
     ----------
     depths : (N,) array
         Metres; values that are not finite and positive are not measured.
     boxes : (N, 4) array
-        First row, first column, row and column after the last one, as ZJU-L5 has its zones.
+        First row, first column, row and column after the last one, as in ZJU-L5.
     shape : (H, W)
         Size of the image. Zones whose centre lies outside are left out.
     valid : (N,) array, optional
@@ -103,13 +87,11 @@ def place_zones(
         raise InputError(f"{param('boxes')} must be (N, 4) for N depths, got {box.shape} for {depth.shape} instead.")
     used = np.ones(len(depth), bool) if valid is None else np.asarray(valid).astype(bool)
     if used.shape != depth.shape:
-        raise InputError(
-            f"{param('valid')} must have one entry for each of {len(depth)} depths, got {used.shape} instead."
-        )
+        raise InputError(f"{param('valid')} must have one entry for each of {len(depth)} depths, got {used.shape}.")
     # Pixels first to last - 1 have their middle at (first + last - 1) / 2; halves go right and down.
     rows, columns = (np.floor((box[:, k] + box[:, k + 2]) / 2) for k in (0, 1))
     with np.errstate(invalid="ignore"):
-        used = used & np.isfinite(depth) & (depth > 0) & (box[:, 2] > box[:, 0]) & (box[:, 3] > box[:, 1])
+        used = used & is_measured(depth) & (box[:, 2] > box[:, 0]) & (box[:, 3] > box[:, 1])
         used &= (rows >= 0) & (rows < shape[0]) & (columns >= 0) & (columns < shape[1])
     target = rows[used].astype(np.intp), columns[used].astype(np.intp)
     return _keep_nearest(shape, target, depth[used])[0].astype(np.float32, copy=False)
@@ -127,9 +109,7 @@ def mask_low_confidence(depth: FloatArray, confidence: ArrayLike, minimum: float
     """
     depth, levels = as_map(depth, "depth"), np.asarray(confidence)
     if levels.shape != depth.shape:
-        raise InputError(
-            f"{param('confidence')} must have the depth's shape {depth.shape}, got {levels.shape} instead."
-        )
+        raise InputError(f"{param('confidence')} must have the depth's shape {depth.shape}, got {levels.shape}.")
     return np.where(levels >= minimum, depth, depth.dtype.type(np.nan))
 
 
@@ -144,10 +124,3 @@ def _keep_nearest(shape: tuple[int, int], target: tuple[Any, ...], depths: Float
     np.minimum.at(nearest, target, depths)
     occupied = np.isfinite(nearest)
     return np.where(occupied, nearest, depths.dtype.type(np.nan)), len(depths) - int(occupied.sum())
-
-
-def _interpolation_weights(given: int, size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
-    position = np.clip((np.arange(size) + 0.5) * given / size - 0.5, 0, given - 1)
-    low = np.floor(position)
-    # ceil, not low + 1: on a centre the next pixel has weight 0 and must not contribute, because it may be NaN.
-    return low.astype(np.intp), np.ceil(position).astype(np.intp), position - low

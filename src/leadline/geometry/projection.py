@@ -16,11 +16,10 @@ from numba import get_num_threads, prange
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from leadline.base.arrays import BoolArray, FloatArray, as_map
+from leadline.base.arrays import BoolArray, FloatArray, as_map, is_measured
 from leadline.base.errors import InputError, param
 from leadline.base.jit import compiled
-from leadline.geometry.cameras import Camera, CameraModel
-from leadline.geometry.lenses import ColmapCamera
+from leadline.geometry.cameras import Camera, CameraModel, ColmapCamera
 from leadline.geometry.poses import Transform, as_transform, transform_points
 
 _BLOCK = 1 << 20  # points that pycolmap projects at a time, to bound the float64 copies of a laser scan
@@ -33,33 +32,15 @@ SEE_THROUGH_RATIO = 1.1
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A cloud as a sparse depth map, and what happened to its points.
+    """A cloud as a sparse depth map, and counts of its points. The maps are NaN where no point is."""
 
-    Parameters
-    ----------
-    depth : (H, W) float32 array
-        Metres along the optical axis, NaN where no point is.
-    in_range : int
-        Number of points inside the range limits.
-    in_image : int
-        Number of these that fall into the image; the nearest one of each pixel is kept.
-    covered : int
-        Number of pixels with a point before see-through removal.
-    removed : (H, W) float32 array
-        Depth of the pixels that see-through removal emptied, NaN elsewhere.
-    see_through_radius : int
-        Radius of the removal in pixels; 0 if there was none.
-    out_of_range : (H, W) float32 array
-        Depth of the nearest point of each pixel among those outside the range limits, NaN elsewhere.
-    """
-
-    depth: NDArray[np.float32]
-    in_range: int
-    in_image: int
-    covered: int
-    removed: NDArray[np.float32]
-    see_through_radius: int
-    out_of_range: NDArray[np.float32]
+    depth: NDArray[np.float32]  # (H, W), metres along the optical axis
+    in_range: int  # number of points inside the range limits
+    in_image: int  # number of these that fall into the image; the nearest one of each pixel is kept
+    covered: int  # number of pixels with a point before see-through removal
+    removed: NDArray[np.float32]  # depth of the pixels that see-through removal emptied
+    see_through_radius: int  # of the see-through test, in pixels; 0 if it was not applied
+    out_of_range: NDArray[np.float32]  # depth of the nearest point of each pixel among those outside the range limits
 
 
 def project(
@@ -76,25 +57,14 @@ def project(
 
     Parameters
     ----------
-    points : (N, 3) array
-        In any frame; points with NaN or inf are left out.
-    transform : (4, 4) array
-        Rigid transform from that frame to the camera's.
-    camera : CameraModel
-        A camera that can project.
+    points, transform, camera
+        As for `z_buffer`; the transform must be rigid.
     min_range, max_range : float
         Metres between point and camera; points outside are left out.
     see_through_radius : int, optional
         Pixels; 0 removes nothing. Default: `WINDOW_SPACINGS` times the mean distance between the projected points.
     see_through_ratio : float
         A point occludes another if it is nearer by more than this factor.
-
-    Raises
-    ------
-    InputError
-        A shape is wrong, the transform is not rigid, a number is out of its range, or the camera cannot project.
-    MissingExtra
-        A lens with distortion needs pycolmap.
 
     Examples
     --------
@@ -133,22 +103,15 @@ def project_around_image(
     """
     if not isinstance(camera, Camera):
         return np.full((camera.height + 2 * margin, camera.width + 2 * margin), np.nan, np.float32)
-    wider = Camera(
-        camera.width + 2 * margin,
-        camera.height + 2 * margin,
-        camera.fx,
-        camera.fy,
-        camera.cx + margin,
-        camera.cy + margin,
-    )
-    depth = z_buffer(points, transform, wider)
+    size = (camera.width + 2 * margin, camera.height + 2 * margin)
+    depth = z_buffer(points, transform, Camera(*size, camera.fx, camera.fy, camera.cx + margin, camera.cy + margin))
     depth[margin : margin + camera.height, margin : margin + camera.width] = np.nan
     return depth
 
 
 def default_see_through_radius(depth: FloatArray) -> int:
     """Pixels that bridge the gaps between points: `WINDOW_SPACINGS` mean spacings in the bounding box of the points."""
-    rows, columns = np.nonzero(np.isfinite(depth) & (depth > 0))
+    rows, columns = np.nonzero(is_measured(depth))
     if not len(rows):
         return 1
     return math.ceil(WINDOW_SPACINGS * math.sqrt((np.ptp(rows) + 1) * (np.ptp(columns) + 1) / len(rows)))
@@ -164,19 +127,12 @@ def z_buffer(points: FloatArray, transform: Transform, camera: CameraModel) -> N
     Parameters
     ----------
     points : (N, 3) array
-        World coordinates; points with NaN or inf are left out.
+        In any frame; points with NaN or inf are left out.
     transform : (4, 4) array
-        From the world to the camera's frame, in the unit that the depth should have.
+        From that frame to the camera's, in the unit that the depth should have.
     camera : CameraModel
         A camera that can project. Pinhole and perspective models (SIMPLE_RADIAL to OPENCV) are projected by a compiled
         kernel, others by the camera itself.
-
-    Raises
-    ------
-    InputError
-        The camera has no rays or cannot project, or `points` is not an (N, 3) array.
-    MissingExtra
-        A lens with distortion needs pycolmap.
     """
     return _render(points, transform, camera)[0]
 
@@ -217,22 +173,8 @@ def see_through(depth: FloatArray, radius: int, ratio: float) -> BoolArray:
     pixel is marked: one of the quadrants only holds pixels that are as far or farther. True openings narrower than
     `radius` are lost.
 
-    The kernel visits measured pixels only, which for a sweep makes it several times faster than minimum filters over
-    the whole image.
-
-    Parameters
-    ----------
-    depth : (H, W) array
-        NaN, inf and values <= 0 are empty; they neither occlude nor are occluded.
-    radius : int
-        Pixels, at least 1; gaps between near points of up to this size are bridged.
-    ratio : float
-        Above 1.
-
-    Raises
-    ------
-    InputError
-        `radius` or `ratio` is too small.
+    NaN, inf and values <= 0 neither occlude nor are occluded. The kernel visits measured pixels only, which for a sweep
+    makes it several times faster than minimum filters over the whole image.
     """
     if radius < 1 or not ratio > 1:
         raise InputError(
@@ -245,13 +187,7 @@ def see_through(depth: FloatArray, radius: int, ratio: float) -> BoolArray:
 
 
 def min_pool(depth: FloatArray, radius: int) -> FloatArray:
-    """Smallest depth in the square window of side 2 `radius` + 1 around each pixel; NaN where the window is empty.
-
-    Raises
-    ------
-    InputError
-        `radius` is negative.
-    """
+    """Smallest depth in the square window of side 2 `radius` + 1 around each pixel; NaN where the window is empty."""
     if radius < 0:
         raise InputError(f"{param('radius')} must be at least 0, got {radius} instead.")
     pooled = ndimage.minimum_filter(
@@ -263,18 +199,12 @@ def min_pool(depth: FloatArray, radius: int) -> FloatArray:
 def _check_points(points: FloatArray) -> FloatArray:
     points = np.asarray(points)
     if points.ndim != 2 or points.shape[1] != 3 or points.dtype not in (np.float32, np.float64):
-        raise InputError(
-            f"{param('points')} must be an (N, 3) array of floats, got {points.dtype} {points.shape} instead."
-        )
+        raise InputError(f"{param('points')} must be an (N, 3) array of floats, got {points.dtype} {points.shape}.")
     return points
 
 
 def _render_perspective(
-    points: FloatArray,
-    transform: Transform,
-    lens: NDArray[np.float64],
-    box: NDArray[np.float64],
-    shape: tuple[int, int],
+    points: FloatArray, transform: Transform, lens: FloatArray, box: FloatArray, shape: tuple[int, int]
 ) -> tuple[NDArray[np.float32], int]:
     buffers = np.full((get_num_threads(), *shape), np.inf, dtype=np.float32)
     in_image = np.zeros(len(buffers), dtype=np.int64)
@@ -307,8 +237,7 @@ def _render_by_camera(
 
 def _replace_empty(depth: FloatArray) -> FloatArray:
     """`depth` with infinity where nothing is measured."""
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isfinite(depth) & (depth > 0), depth, depth.dtype.type(np.inf))
+    return np.where(is_measured(depth), depth, depth.dtype.type(np.inf))
 
 
 @compiled(parallel=True)

@@ -1,4 +1,4 @@
-"""Are depth measurements registered to the image? A check for wrong extrinsics, wrong timing and wrong crops.
+"""Check whether depth is registered to the image; it detects wrong extrinsics, wrong timing and wrong crops.
 
 Where depth jumps between two neighbouring measurements the image mostly changes between them too, and where depth is
 smooth it mostly does not. The correlation of the two is highest where the measurements belong. It is computed for the
@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from leadline.base.arrays import FloatArray, as_map
+from leadline.base.arrays import FloatArray, as_map, is_measured
 from leadline.base.errors import InputError, param
 from leadline.base.jit import compiled
 
-# Fraction of the image's width: as far as a wrong calibration shifts points, and little enough for the same objects.
+# Fraction of the image's width: as large as errors of calibration, but small enough to compare the same objects.
 MAX_SHIFT = 0.03
 STEPS = 8  # shifts on either side of each axis: 17 x 17 - 1 = 288 shifted maps
 # On 20 scenes with registered depth at most 0.21 of the shifted maps fit better, on the two of DDAD with a wrong
@@ -41,24 +41,15 @@ _MAX_DISTANCE = 3.0  # in median distances of neighbours: a larger gap may hide 
 class Registration:
     """How well measurements are registered to an image.
 
-    Parameters
-    ----------
-    better : float
-        Fraction of the shifted maps that fit better than the given one: near 0 if registered, near 0.5 if unrelated;
-        NaN if there is too little evidence.
-    shift : (float, float)
-        Pixels right and down of the shift that fits best.
-    score, best : float
-        Correlation of depth jumps and image contrast without a shift, and with the best one.
-    pairs : int
-        Number of neighbouring measurements with a jump of depth between them.
+    `better` is the fraction of the shifted maps that fit better than the given one: near 0 if registered, near 0.5 if
+    unrelated, NaN if there is too little evidence.
     """
 
     better: float
-    shift: tuple[float, float]
-    score: float
-    best: float
-    pairs: int
+    shift: tuple[float, float]  # pixels right and down of the shift that fits best
+    score: float  # correlation of depth jumps and image contrast without a shift
+    best: float  # the same with the best shift
+    pairs: int  # number of neighbouring measurements with a jump of depth between them
 
     @property
     def known(self) -> bool:
@@ -96,21 +87,10 @@ class Registration:
 
 
 def check_registration(depth: FloatArray, image: NDArray[np.uint8]) -> Registration:
-    """Check whether the measured pixels of `depth` lie where the image has its edges.
+    """Check whether the measured pixels of `depth`, (H, W), lie where the image, (H, W, 3), has its edges.
 
     The check detects shifts of a percent of the width and more, not single pixels; a scene without near objects gives
     no evidence.
-
-    Parameters
-    ----------
-    depth : (H, W) array
-        Metres; values that are not finite and positive are not measured.
-    image : (H, W, 3) uint8 array
-
-    Raises
-    ------
-    InputError
-        The sizes differ.
     """
     depth, image = as_map(depth, "depth"), np.asarray(image)
     if image.shape != (*depth.shape, 3) or image.dtype != np.uint8:
@@ -120,8 +100,9 @@ def check_registration(depth: FloatArray, image: NDArray[np.uint8]) -> Registrat
     max_shift = MAX_SHIFT * depth.shape[1]
     first, second, jumps, distances = _neighbour_pairs(_subsample(depth), max_shift)
     spanned = int((jumps > 0.5).sum())
+    unknown = Registration(math.nan, (0.0, 0.0), math.nan, math.nan, spanned)
     if spanned < MIN_PAIRS:
-        return Registration(math.nan, (0.0, 0.0), math.nan, math.nan, spanned)
+        return unknown
     # Both jumps and contrast grow with distance; the part of the jumps that distance explains is removed.
     base = np.stack((np.ones_like(distances), distances, np.sqrt(distances)), axis=1)
     jumps = jumps - base @ np.linalg.lstsq(base, jumps, rcond=None)[0]
@@ -130,7 +111,7 @@ def check_registration(depth: FloatArray, image: NDArray[np.uint8]) -> Registrat
     _score(first, second, jumps, np.rint(steps).astype(np.int64), _colour_features(image), scores)
     given = scores[STEPS, STEPS]
     if not scores.any():  # an image without any contrast
-        return Registration(math.nan, (0.0, 0.0), math.nan, math.nan, spanned)
+        return unknown
     row, column = np.unravel_index(int(scores.argmax()), scores.shape)
     return Registration(
         better=float((scores > given).sum() / (scores.size - 1)),
@@ -151,14 +132,12 @@ def _colour_features(image: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def _subsample(depth: FloatArray) -> NDArray[np.float64]:
     """`depth` with at most `_MAX_POINTS` measurements: more add no evidence, and neighbours need some distance."""
-    measured = np.where(np.isfinite(depth) & (depth > 0), depth, np.nan).astype(np.float64)
-    indices = np.flatnonzero(np.isfinite(measured))
-    if len(indices) <= _MAX_POINTS:
-        return measured
-    chosen = np.random.default_rng(0).choice(indices, _MAX_POINTS, replace=False)
-    subset = np.full(measured.size, np.nan)
-    subset[chosen] = measured.ravel()[chosen]
-    return subset.reshape(measured.shape)
+    chosen = np.flatnonzero(is_measured(depth))
+    if len(chosen) > _MAX_POINTS:
+        chosen = np.random.default_rng(0).choice(chosen, _MAX_POINTS, replace=False)
+    subset = np.full(depth.shape, np.nan)
+    subset.flat[chosen] = depth.flat[chosen]
+    return subset
 
 
 def _neighbour_pairs(depth: NDArray[np.float64], margin: float) -> tuple[Any, Any, Any, Any]:
@@ -192,10 +171,7 @@ def _neighbour_pairs(depth: NDArray[np.float64], margin: float) -> tuple[Any, An
 @compiled()
 def _score(first: Any, second: Any, jumps: Any, steps: Any, features: Any, scores: Any) -> None:
     """Correlation of `jumps`, whose mean is 0, with the contrast between the pairs, for each shift."""
-    count = len(first)
-    size = 0.0
-    for n in range(count):
-        size += jumps[n] * jumps[n]
+    count, size = len(first), np.sum(jumps * jumps)
     for i in range(len(steps)):
         for j in range(len(steps)):
             total, squares, product = 0.0, 0.0, 0.0

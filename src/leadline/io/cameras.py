@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from leadline.base.errors import FileError, InputError, param
-from leadline.geometry.cameras import Camera, CameraModel
-from leadline.geometry.lenses import ONE_FOCAL, ColmapCamera
-from leadline.geometry.motion import Trajectory
-from leadline.geometry.poses import Transform, as_transform, invert_transform, rotation_from_quaternion
-from leadline.io.reading import naming_file, read_json, read_text, reading
+from leadline.geometry.cameras import ONE_FOCAL, Camera, CameraModel, ColmapCamera
+from leadline.geometry.poses import Trajectory, Transform, as_transform, invert_transform, rotation_from_quaternion
+from leadline.io.files import naming_file, read_json, read_text, reading
 
 _CAMERA = "a camera, a JSON object with width, height, fx, fy, cx and cy, and for a lens also model and params"
 _MATRIX_NAMES = ("matrix", "lidar_to_camera", "cloud_to_camera", "T")
@@ -55,15 +54,9 @@ def read_camera(path: str | os.PathLike[str]) -> Camera | ColmapCamera:
 
 
 def camera_record(camera: CameraModel) -> dict[str, Any]:
-    """The camera as the JSON object that `read_camera` reads.
-
-    Raises
-    ------
-    InputError
-        The camera is given by its rays, which the file cannot hold.
-    """
+    """The camera as the JSON object that `read_camera` reads."""
     if isinstance(camera, Camera):
-        return {name: getattr(camera, name) for name in ("width", "height", "fx", "fy", "cx", "cy")}
+        return asdict(camera)
     if not isinstance(camera, ColmapCamera):
         raise InputError(f"{param('camera')} must be a Camera or a ColmapCamera, got {type(camera).__name__}.")
     camera = camera.with_two_focal_lengths()
@@ -89,9 +82,8 @@ def read_extrinsics(path: str | os.PathLike[str]) -> Transform:
         The numbers are not a rigid transform.
     """
     file = Path(path)
-    text = read_text(file, "extrinsics")
     with reading(file, _EXTRINSICS), naming_file(file):
-        return _parse_transform(json.loads(text))
+        return _parse_transform(json.loads(read_text(file, "extrinsics")))
 
 
 def _parse_transform(content: Any) -> Transform:

@@ -1,4 +1,4 @@
-"""Point clouds projected into the camera of an image: sparse depth, and an account of every point."""
+"""Projection of a point cloud into the camera of an image, with counts of the points dropped at each step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.errors import InputError, param
-from leadline.geometry.cameras import Camera
+from leadline.geometry.cameras import Camera, ColmapCamera
+from leadline.geometry.grids import rotate90
 from leadline.io.notes import Note
 from leadline.io.placement import (
     CloudFiles,
@@ -22,7 +23,6 @@ from leadline.io.placement import (
 )
 
 if TYPE_CHECKING:
-    from leadline.geometry.lenses import ColmapCamera
     from leadline.geometry.projection import Projection
 
 
@@ -53,7 +53,7 @@ class CloudProjection:
     placed : PlacedCloud
         The points that were projected.
     doubtful : PlacedCloud or None
-        The points of low confidence, which were not.
+        The points of low confidence, which were not projected.
     projection : Projection
         With the maps of the dropped points, before `ProjectionOptions.rotate`.
     counts : PointCounts
@@ -89,23 +89,22 @@ class CloudProjection:
         """Camera, transform and counts, ready for JSON."""
         from leadline.io.cameras import camera_record
 
-        pinhole = isinstance(self.camera, Camera)
-        turns = self.options.quarter_turns
-        seen = self.camera.rotated(turns) if isinstance(self.camera, Camera) else self.camera
+        turns, camera = self.options.quarter_turns, self.camera
+        if isinstance(camera, Camera):
+            turns, camera = 0, camera.rotated(turns)
         return {
-            "camera": camera_record(seen),
-            "turned_after_projection": 0 if pinhole else turns,
+            "camera": camera_record(camera),
+            "turned_after_projection": turns,
             "cloud_to_camera": self.placed.transform.tolist(),
             "see_through_radius": self.projection.see_through_radius,
             "points": asdict(self.counts),
         }
 
     def dropped(self) -> dict[str, NDArray[np.float32]]:
-        """Depth maps of the dropped points on the grid of the image, by the reason and the number.
+        """Depth maps of the dropped points on the grid of the image; each key is the reason and the number.
 
         The map of the points outside the image is larger than the image by the same margin on all sides.
         """
-        from leadline.geometry.grids import rotate90
         from leadline.geometry.projection import project, project_around_image
 
         counts = self.counts
@@ -152,8 +151,6 @@ def project_cloud(
     InputError
         The files and options do not fit together, or no point falls into the image.
     """
-    from leadline.geometry.grids import rotate90
-
     options = options or ProjectionOptions()
     turns = options.quarter_turns
     if size is not None and turns % 2:

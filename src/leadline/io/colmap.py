@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.registry import suggestion
+from leadline.geometry.cameras import MODELS, ColmapCamera
 from leadline.geometry.cloud import Cloud
-from leadline.geometry.lenses import MODELS, ColmapCamera
 from leadline.geometry.poses import rotation_from_quaternion
-from leadline.io.reading import reading
+from leadline.io.files import reading
 
 # A reprojection error below this, in pixels, means that few images see a point, not that the point is exact.
 _MIN_ERROR_PX = 0.1
@@ -39,9 +40,7 @@ class ColmapImage:
     @property
     def transform(self) -> NDArray[np.float64]:
         """The transform from the world to the camera, (4, 4)."""
-        matrix = np.eye(4)
-        matrix[:3, :3], matrix[:3, 3] = self.rotation, self.translation
-        return matrix
+        return np.vstack((np.column_stack((self.rotation, self.translation)), (0.0, 0.0, 0.0, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,7 @@ class ColmapModel:
         return self.cameras[image.camera_id]
 
     def find(self, name: str) -> ColmapImage:
-        """The image with this name, or the only one with this file name, with or without its suffix.
-
-        Raises
-        ------
-        InputError
-            There is no such image, or more than one.
-        """
+        """The image with this name, or the only one with this file name, with or without its suffix."""
         if name in self.images:
             return self.images[name]
         wanted = Path(name)
@@ -83,43 +76,19 @@ _PointRow = tuple[tuple[float, ...], NDArray[np.int64]]  # (x, y, z, error), and
 
 @dataclass(frozen=True, eq=False)
 class Tracks:
-    """The points of a model, their accuracy, and the images that each was triangulated from.
+    """The points of a model, their accuracy, and the images that each was triangulated from."""
 
-    Parameters
-    ----------
-    points : (N, 3) float64 array
-        In the model's frame and unit.
-    errors : (N,) float64 array
-        Mean reprojection error, pixels.
-    lengths : (N,) int64 array
-        Number of images in the track.
-    image_ids, point_indices : (M,) int64 arrays
-        The observations, sorted by image: the id of the image, and the index of the point that it sees.
-    """
-
-    points: NDArray[np.float64]
-    errors: NDArray[np.float64]
-    lengths: NDArray[np.int64]
+    points: NDArray[np.float64]  # (N, 3), in the model's frame and unit
+    errors: NDArray[np.float64]  # (N,), mean reprojection error in pixels
+    lengths: NDArray[np.int64]  # (N,), number of images in the track
+    # The observations, (M,), sorted by image: the id of the image, and the index of the point that it sees.
     image_ids: NDArray[np.int64]
     point_indices: NDArray[np.int64]
 
     def seen_by(self, image: ColmapImage, *, min_track: int = 2, max_error: float = np.inf) -> NDArray[np.float64]:
-        """The points that `image` observes and that are accurate enough, (N, 3).
+        """The points that `image` and at least `min_track` images observe, with an error of at most `max_error` pixels.
 
         A point that an image's feature was matched to is visible in it, so no visibility test is needed.
-
-        Parameters
-        ----------
-        image : ColmapImage
-        min_track : int
-            Smallest number of images that see a point.
-        max_error : float
-            Largest mean reprojection error, pixels.
-
-        Raises
-        ------
-        InputError
-            A limit is not positive.
         """
         if not (min_track > 0 and max_error > 0):
             raise InputError(
@@ -159,13 +128,7 @@ def read_model(folder: str | os.PathLike[str]) -> ColmapModel:
 
 
 def read_tracks(folder: str | os.PathLike[str]) -> Tracks:
-    """The points of a COLMAP model with their tracks, from ``points3D.bin`` or else ``points3D.txt``.
-
-    Raises
-    ------
-    FileError
-        The file is missing or damaged.
-    """
+    """The points of a COLMAP model with their tracks, from ``points3D.bin`` or else ``points3D.txt``."""
     (path,), binary = _find_files(Path(folder), ("points3D",))
     rows: list[_PointRow] = _parse(path, _parse_points_binary if binary else _parse_points_text)
     table = np.array([numbers for numbers, _ in rows], dtype=np.float64).reshape(-1, 4)
@@ -182,11 +145,6 @@ def read_points(folder: str | os.PathLike[str], image: ColmapImage | None = None
     `Cloud.confidence` is sqrt(n) / e for a point seen by n images with a mean reprojection error of e pixels: the
     inverse, up to a factor, of the standard deviation of its position if the errors are independent. The unit is that
     of the reconstruction, which is metres only if it was scaled to metres.
-
-    Raises
-    ------
-    FileError
-        ``points3D.bin`` and ``points3D.txt`` are missing, or damaged.
     """
     tracks = read_tracks(folder)
     chosen = slice(None) if image is None else tracks.indices_seen_by(image)
@@ -265,20 +223,21 @@ def _parse_points_binary(data: bytes) -> list[_PointRow]:
     return rows
 
 
+def _split_lines(data: bytes) -> Iterator[list[str]]:
+    """The words of each line that is not empty and not a comment."""
+    lines = (line for line in data.decode().splitlines() if not line.startswith("#"))
+    return (line.split() for line in lines if line.strip())
+
+
 def _parse_cameras_text(data: bytes) -> dict[int, ColmapCamera]:
-    cameras = {}
-    for line in data.decode().splitlines():
-        words = line.split()
-        if words and not line.startswith("#"):
-            params = tuple(map(float, words[4:]))
-            cameras[int(words[0])] = ColmapCamera(words[1], int(words[2]), int(words[3]), params)
-    return cameras
+    return {
+        int(number): ColmapCamera(model, int(width), int(height), tuple(map(float, params)))
+        for number, model, width, height, *params in _split_lines(data)
+    }
 
 
 def _parse_images_text(data: bytes) -> list[ColmapImage]:
-    lines = [line for line in data.decode().splitlines() if not line.startswith("#")]
-    while lines and not lines[-1].strip():
-        lines.pop()
+    lines = [line for line in data.decode().rstrip().splitlines() if not line.startswith("#")]
     images = []
     for line in lines[::2]:  # every second line holds the features and may be empty
         words = line.split(maxsplit=9)  # a name may have spaces
@@ -288,10 +247,7 @@ def _parse_images_text(data: bytes) -> list[ColmapImage]:
 
 
 def _parse_points_text(data: bytes) -> list[_PointRow]:
-    rows: list[_PointRow] = []
-    for line in data.decode().splitlines():
-        words = line.split()
-        if words and not line.startswith("#"):
-            x, y, z, error = map(float, (*words[1:4], words[7]))
-            rows.append(((x, y, z, error), np.array(words[8::2], dtype=np.int64)))
-    return rows
+    return [
+        (tuple(map(float, (*words[1:4], words[7]))), np.array(words[8::2], dtype=np.int64))
+        for words in _split_lines(data)
+    ]

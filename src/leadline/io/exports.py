@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.arrays import FloatArray
+from leadline.base.arrays import FloatArray, is_measured
 from leadline.base.errors import InputError, param
 from leadline.base.strict_json import dump_json
 from leadline.geometry.poses import invert_transform
-from leadline.io.atomic import atomic_write, write_text
 from leadline.io.colmap import ColmapImage, ColmapModel
-from leadline.io.depth.formats import write_png
-from leadline.io.depth.units import MAX_COUNT
-from leadline.io.reading import read_json, reading
+from leadline.io.depth_formats import write_png
+from leadline.io.files import atomic_write, read_json, reading, write_text
+from leadline.io.units import MAX_COUNT
 
 _TRANSFORMS = "a transforms.json of nerfstudio"
 
@@ -42,23 +41,12 @@ _CAMERA_MODELS = {"3dgs": ("PINHOLE",), "nerfstudio": ("PINHOLE", "OPENCV", "OPE
 
 
 def stem_of(name: str) -> str:
-    """The name of an image with its folders, without its suffix; exported files have this name.
-
-    Examples
-    --------
-    >>> stem_of("left/0001.jpg")
-    'left/0001'
-    """
+    """The name of an image with its folders, without its suffix: left/0001 for left/0001.jpg."""
     return str(PurePosixPath(name).with_suffix(""))
 
 
 def check_cameras(model: ColmapModel, export: str) -> None:
-    """Refuse a model with a camera model that the program, "3dgs" or "nerfstudio", does not support.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse a model with a camera model that the program, "3dgs" or "nerfstudio", does not support."""
     used = {model.camera_of(image).with_two_focal_lengths().model for image in model.images.values()}
     unsupported = sorted(used - set(_CAMERA_MODELS[export]))
     if unsupported:
@@ -74,22 +62,8 @@ def write_3dgs(folder: Path, model: ColmapModel, images: Collection[ColmapImage]
     3DGS reads v = code / 65536 and uses v * scale + offset as the inverse depth. Here the offset is 0 and the scale is
     the image's largest inverse depth, so that all codes are used. Code 0 is infinite depth, because there is no code
     for unknown. 3DGS ignores images whose scale is not within a factor of five of the median, so scales are limited to
-    a factor of four; the few pixels nearer than that get the largest code.
-
-    Parameters
-    ----------
-    folder : path
-        To be copied into the scene's folder, which has ``sparse/0``.
-    model : ColmapModel
-    images : collection of ColmapImage
-        Images that have a depth map.
-    load : callable
-        Returns the depth map of an image.
-
-    Raises
-    ------
-    InputError
-        A camera has distortion, which 3DGS does not support.
+    a factor of four; the few pixels nearer than that get the largest code. `folder` is to be copied into the scene's
+    folder, which has ``sparse/0``; `images` are those that have a depth map.
     """
     check_cameras(model, "3dgs")
     nearest = {image.name: float(_inverse_depth(load(image)).max(initial=0.0)) for image in images}
@@ -100,7 +74,7 @@ def write_3dgs(folder: Path, model: ColmapModel, images: Collection[ColmapImage]
         scale = largest * _CODES / (_CODES - 1)
         codes = np.rint(_inverse_depth(load(image)) / scale * _CODES)
         clipped += int((codes >= _CODES).sum())
-        _write_codes(folder / "depths" / f"{stem_of(image.name)}.png", np.minimum(codes, _CODES - 1).astype(np.uint16))
+        _write_codes(folder, image, np.minimum(codes, _CODES - 1).astype(np.uint16))
         parameters[stem_of(image.name)] = {"scale": scale, "offset": 0.0}
     _write_json(folder / "sparse" / "0" / "depth_params.json", parameters)
     if not clipped:
@@ -120,25 +94,9 @@ def write_nerfstudio(
 
     Codes are depth in multiples of ``depth_unit_scale_factor`` of the model's unit, 0 where unknown. The factor is
     nerfstudio's default, 1/1000, unless that is too coarse or does not reach far enough. nerfstudio needs a depth map
-    for every frame or for none, so frames without one are left out.
-
-    Parameters
-    ----------
-    folder : path
-    model, images, load
-        As for `write_3dgs`.
-    pictures : path
-        Folder of the images.
-    transforms : path, optional
-        A ``transforms.json`` to extend: a copy is written, with its paths made relative to `folder`. Default: one is
-        made from the model, in the model's world frame.
-
-    Raises
-    ------
-    FileError
-        `transforms` cannot be read or is not a ``transforms.json``.
-    InputError
-        nerfstudio does not support a camera, or no frame of `transforms` has depth.
+    for every frame or for none, so frames without one are left out. `pictures` is the folder of the images. If
+    `transforms` is given, a copy of it is extended, with its paths made relative to `folder`; otherwise it is made
+    from the model, in the model's world frame.
     """
     if transforms is None:
         check_cameras(model, "nerfstudio")
@@ -152,7 +110,7 @@ def write_nerfstudio(
         factor = 10.0 ** math.ceil(math.log10(max(farthest) / MAX_COUNT))
     for image in images:
         counts = np.rint(np.nan_to_num(load(image).astype(np.float64), nan=0.0) / factor)
-        _write_codes(folder / "depths" / f"{stem_of(image.name)}.png", counts.astype(np.uint16))
+        _write_codes(folder, image, counts.astype(np.uint16))
     _write_json(folder / "transforms.json", {**content, "depth_unit_scale_factor": factor})
     notes = []
     if dropped:
@@ -166,7 +124,7 @@ def write_nerfstudio(
 
 def _inverse_depth(depth: FloatArray) -> NDArray[np.float64]:
     """1 / depth, and 0 where depth is unknown."""
-    usable = np.isfinite(depth) & (depth > 0)
+    usable = is_measured(depth)
     return np.where(usable, 1.0 / np.where(usable, depth, 1.0).astype(np.float64), 0.0)
 
 
@@ -253,7 +211,8 @@ def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
 
 
-def _write_codes(path: Path, codes: NDArray[np.uint16]) -> None:
+def _write_codes(folder: Path, image: ColmapImage, codes: NDArray[np.uint16]) -> None:
+    path = folder / _depth_path(image)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, lambda part: write_png(part, codes, {}))
 

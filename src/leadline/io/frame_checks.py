@@ -11,11 +11,13 @@ import numpy as np
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import InputError, param
 from leadline.core.prior import Prior
+from leadline.geometry.grids import resize_bilinear
+from leadline.io.depth import read_depth, read_image
 from leadline.io.notes import Note, NoteKind, rename_parameter
 
 # If more than half of the sparse map is measured and more than half of the prior is missing, they are swapped.
 HALF = 0.5
-# Medians outside this range (metres) are the result of a wrong unit: mm read as m, or m read as mm.
+# Medians outside this range (metres) suggest a wrong unit: mm read as m, or m read as mm.
 PLAUSIBLE_MEDIAN = (1e-3, 1e3)
 # Two sizes of the same view may still differ by a rounded pixel or two.
 ASPECT_TOLERANCE = 0.02
@@ -23,8 +25,6 @@ ASPECT_TOLERANCE = 0.02
 
 def resize_prior(prior: Prior, shape: tuple[int, int]) -> Prior:
     """The prior interpolated to `shape` (H, W), in its own numbers: disparities as disparities."""
-    from leadline.geometry.grids import resize_bilinear
-
     if prior.shape == shape:
         return prior
     height, width = shape
@@ -34,8 +34,6 @@ def resize_prior(prior: Prior, shape: tuple[int, int]) -> Prior:
 
 
 def read_mask(path: Path, shape: tuple[int, ...]) -> BoolArray:
-    from leadline.io.depth.files import read_image
-
     valid: BoolArray = read_image(path).max(axis=2) > 0
     if valid.shape != shape:
         raise InputError(
@@ -49,16 +47,19 @@ def read_mask(path: Path, shape: tuple[int, ...]) -> BoolArray:
     return valid
 
 
+def exclude_painted(sparse: FloatArray, path: Path) -> tuple[FloatArray, int]:
+    """The measurements outside a painted mask, an image that is > 0 inside, and the number of those inside."""
+    painted = read_image(path).max(axis=2) > 0
+    if painted.shape != sparse.shape:
+        raise InputError(f"{param('mask')} belongs to an image of another size; clear it and draw it again.")
+    kept = np.where(painted, sparse.dtype.type(np.nan), sparse)
+    if not (kept > 0).any():
+        raise InputError(f"{param('mask')} removes every measurement; erase a part of it.")
+    return kept, int(np.count_nonzero(painted & (sparse > 0)))
+
+
 def read_reference(path: Path, unit: str | None, shape: tuple[int, ...]) -> tuple[FloatArray, tuple[Note, ...]]:
-    """The ground truth of an image of `shape` (H, W), in metres, and a note if its unit was guessed.
-
-    Raises
-    ------
-    FileError, InputError
-        The file cannot be read, or has another size than the image.
-    """
-    from leadline.io.depth.files import read_depth
-
+    """The ground truth of an image of `shape` (H, W), in metres, and a note if its unit was guessed."""
     measured = read_depth(path, unit)
     if measured.values.shape != tuple(shape):
         raise InputError(
@@ -101,7 +102,7 @@ def check_content(files: Mapping[str, Path], sparse: FloatArray, prior: Prior) -
 
 
 def check_sizes(sizes: Mapping[str, tuple[int, ...]], *, resized: bool, scattered: bool) -> None:
-    """Refuse differing sizes, naming all of them and the options that allow them."""
+    """Refuse different sizes, with a message that lists them and the options that allow them."""
     remedies = []
     if sizes["prior"] != sizes["image"] and not resized:
         remedies.append(f"{param('resize_prior', True)} to interpolate the prior")
@@ -112,9 +113,10 @@ def check_sizes(sizes: Mapping[str, tuple[int, ...]], *, resized: bool, scattere
         raise InputError(f"the sizes differ: {named}; if all show the same view, add {' and '.join(remedies)}.")
 
 
-def check_aspects(sizes: Mapping[str, tuple[int, ...]]) -> list[Note]:
+def check_plausible(sizes: Mapping[str, tuple[int, ...]], sparse: FloatArray, unit: str) -> list[Note]:
+    """Notes about maps with other aspect ratios than the image, and about distances that suggest a wrong unit."""
     height, width = sizes["image"]
-    return [
+    notes = [
         Note(
             NoteKind.ASPECT_RATIO,
             f"the {name} map is {size_text(size)} and the image {width}x{height}: with different aspect ratios they "
@@ -123,16 +125,13 @@ def check_aspects(sizes: Mapping[str, tuple[int, ...]]) -> list[Note]:
         for name, size in sizes.items()
         if abs(size[1] * height / (size[0] * width) - 1) > ASPECT_TOLERANCE
     ]
-
-
-def check_median(sparse: FloatArray, unit: str) -> list[Note]:
     median = float(np.nanmedian(sparse))
     nearest, farthest = PLAUSIBLE_MEDIAN
-    if nearest <= median <= farthest:
-        return []
-    side = "within" if median < nearest else "beyond"
-    text = f"half of the measurements lie {side} {median:.3g} m if read in the unit {unit}; is {param('unit')} right?"
-    return [Note(NoteKind.UNIT_IMPLAUSIBLE, text)]
+    if not nearest <= median <= farthest:
+        lie = f"half of the measurements lie {'within' if median < nearest else 'beyond'} {median:.3g} m"
+        text = f"{lie} if read in the unit {unit}; is {param('unit')} right?"
+        notes.append(Note(NoteKind.UNIT_IMPLAUSIBLE, text))
+    return notes
 
 
 def size_text(shape: tuple[int, ...]) -> str:

@@ -1,8 +1,8 @@
 """The files of one frame, read into the arrays that `leadline.complete` takes.
 
 A frame is an image, its measurements (a sparse depth map or a point cloud) and its prior (a file or a network's
-prediction). `read_frame` brings them to the pixels of the image, refuses what cannot be right, and notes what it had to
-assume.
+prediction). `read_frame` brings them to the pixels of the image, raises an error for inconsistent input, and adds a
+note about each assumption.
 """
 
 from __future__ import annotations
@@ -18,24 +18,18 @@ from numpy.typing import NDArray
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import InputError, param
 from leadline.core.prior import Prior, PriorKind
-from leadline.geometry.cameras import Camera, CameraModel
+from leadline.geometry.cameras import Camera, CameraModel, ColmapCamera
+from leadline.geometry.grids import mask_low_confidence, scatter_nearest
 from leadline.io.cloud_projection import CloudProjection, project_cloud
-from leadline.io.frame_checks import (
-    check_aspects,
-    check_content,
-    check_median,
-    check_sizes,
-    read_mask,
-    resize_prior,
-    size_text,
-)
+from leadline.io.depth import read_depth, read_image, read_values
+from leadline.io.frame_checks import check_content, check_plausible, check_sizes, read_mask, resize_prior, size_text
 from leadline.io.notes import Note, NoteKind
 from leadline.io.placement import CloudFiles, ProjectionOptions, scale_camera
-from leadline.io.priors import SourcedPrior, read_sourced_prior, sidecar_path
+from leadline.io.priors import SourcedPrior, read_prior, sidecar_path
+from leadline.io.units import as_unit
 
 if TYPE_CHECKING:
     from leadline.core.noise import Noise
-    from leadline.geometry.lenses import ColmapCamera
 
 __all__ = ["FrameFiles", "FrameInputs", "FrameOptions", "Measurements", "Note", "NoteKind", "read_frame"]
 
@@ -115,7 +109,7 @@ class FrameOptions:
     unit : str, optional
         Unit of the sparse map, see `leadline.io.UNITS`, or metres per count. Default: guessed, with a note.
     prior_kind : {"depth", "disparity", "log_depth"}, optional
-        What the numbers of the prior are. Default: as its sidecar says; depth without one.
+        What the numbers of the prior are. Default: as stated in its sidecar; depth without a sidecar.
     prior_floor : float, optional
         See `leadline.Prior.floor`; for disparity only.
     resize_prior : bool
@@ -144,8 +138,6 @@ class FrameOptions:
     projection: ProjectionOptions = field(default_factory=ProjectionOptions)
 
     def __post_init__(self) -> None:
-        from leadline.io.depth.units import as_unit
-
         if self.unit is not None:
             as_unit(self.unit)
         if self.intrinsics is not None and len(self.intrinsics) != 4:
@@ -165,13 +157,11 @@ class Measurements:
     unit : str
         Unit of the file that it was read from, ``"m"`` for a point cloud.
     unit_guessed : bool
-    camera : Camera or ColmapCamera, optional
-        Camera of the image, if the measurements were projected into it.
-    cloud : CloudProjection, optional
-        The projection, if the measurements are a point cloud.
+    camera, cloud : optional
+        Camera of the image and the projection, if the measurements are a point cloud.
     notes : tuple of Note
     record : dict
-        More for the sidecar, ready for JSON.
+        Further entries of the sidecar, ready for JSON.
     """
 
     depth: FloatArray
@@ -237,7 +227,7 @@ def read_frame(
     files : FrameFiles
     options : FrameOptions, optional
     predict : callable, optional
-        Predicts the prior from the image if `files` has no file of it.
+        Predicts the prior from the image if ``files.prior`` is None.
     measurements : Measurements, optional
         In place of the files of measurements.
 
@@ -258,16 +248,19 @@ def read_frame(
     >>> frame = read_frame(files, FrameOptions(unit="mm"))  # doctest: +SKIP
     >>> leadline.complete(frame.prior, frame.sparse, valid=frame.valid)  # doctest: +SKIP
     """
-    from leadline.geometry.grids import scatter_nearest
     from leadline.io.cameras import camera_record
-    from leadline.io.depth.files import read_image
 
     options = options or FrameOptions()
     image = read_image(files.image)
     shape = (image.shape[0], image.shape[1])
     measured = _read_measurements(files, options, image) if measurements is None else measurements
     camera, camera_notes = _read_camera(files, options, measured, shape)
-    sourced = _read_prior(files, options, image, predict)
+    if files.prior is not None:
+        sourced = read_prior(files.prior, kind=options.prior_kind, floor=options.prior_floor)
+    elif predict is not None:
+        sourced = predict(image, files.stem)
+    else:
+        raise InputError(f"the {param('prior')} is missing: give its file, or a network that predicts it.")
     prior, sparse = sourced.prior, measured.depth
     sizes: dict[str, tuple[int, ...]] = {"image": shape, "sparse": sparse.shape, "prior": prior.shape}
     check_content(files.paths(), sparse, prior)
@@ -280,7 +273,7 @@ def read_frame(
         text = "the sparse map has another size than the image: its measurements were moved, not interpolated."
         shared = " Where several fell into one pixel, the nearest was kept." if lost else ""
         notes.append(Note(NoteKind.RESIZED, text + shared))
-    notes += check_aspects(sizes) + check_median(sparse, measured.unit)
+    notes += check_plausible(sizes, sparse, measured.unit)
     source: Literal["user", "prior"] | None = "user" if camera is not None else None
     if camera is None and prior.camera is not None:
         camera, source = prior.camera, "prior"
@@ -298,8 +291,6 @@ def read_frame(
 
 
 def _read_measurements(files: FrameFiles, options: FrameOptions, image: NDArray[np.uint8]) -> Measurements:
-    from leadline.io.depth.files import read_depth
-
     if files.points is not None:
         return _project_points(files, files.points, options, image)
     if files.sparse is None:
@@ -307,12 +298,12 @@ def _read_measurements(files: FrameFiles, options: FrameOptions, image: NDArray[
             f"the measurements are missing: give {param('sparse')}, a depth map, or {param('points')}, a point cloud."
         )
     measured = read_depth(files.sparse, options.unit)
-    notes = [] if measured.note is None else [measured.note]
+    notes: tuple[Note, ...] = () if measured.note is None else (measured.note,)
     depth = measured.values
     if files.confidence is not None:
         depth, more = _without_doubtful(files.sparse, files.confidence, depth, options.min_confidence)
         notes += more
-    return Measurements(depth, measured.unit, measured.guessed, notes=tuple(notes))
+    return Measurements(depth, measured.unit, measured.guessed, notes=notes)
 
 
 def _project_points(files: FrameFiles, points: Path, options: FrameOptions, image: NDArray[np.uint8]) -> Measurements:
@@ -333,19 +324,15 @@ def _project_points(files: FrameFiles, points: Path, options: FrameOptions, imag
     notes = [Note(NoteKind.PROJECTED, str(found)), *found.notes]
     if not (alignment.aligned and alignment.known):
         notes.append(Note(NoteKind.ALIGNMENT, str(alignment)))
-    record = {
-        "projection": found.record(),
-        "alignment": {**vars(alignment), "aligned": alignment.aligned},
-    }
+    record = {"projection": found.record(), "alignment": {**vars(alignment), "aligned": alignment.aligned}}
     camera = None if options.projection.rotate else found.camera
     return Measurements(found.depth, camera=camera, cloud=found, notes=tuple(notes), record=record)
 
 
-def _without_doubtful(sparse: Path, confidence: Path, depth: FloatArray, least: float) -> tuple[FloatArray, list[Note]]:
+def _without_doubtful(
+    sparse: Path, confidence: Path, depth: FloatArray, least: float
+) -> tuple[FloatArray, tuple[Note, ...]]:
     """The measurements whose confidence is at least `least`, and a note that counts the others."""
-    from leadline.geometry.grids import mask_low_confidence
-    from leadline.io.depth.files import read_values
-
     levels = read_values(confidence)
     if levels.shape != depth.shape:
         raise InputError(
@@ -360,18 +347,18 @@ def _without_doubtful(sparse: Path, confidence: Path, depth: FloatArray, least: 
             f"(the largest is {float(np.nanmax(levels[depth > 0])):g}); lower {param('min_confidence')}."
         )
     if after == before:
-        return confirmed, []
+        return confirmed, ()
     text = (
         f"{before - after} of {before} measurements have a confidence below {least:g} and were left out; "
         f"{param('min_confidence')} changes the limit."
     )
-    return confirmed, [Note(NoteKind.LOW_CONFIDENCE, text)]
+    return confirmed, (Note(NoteKind.LOW_CONFIDENCE, text),)
 
 
 def _read_camera(
     files: FrameFiles, options: FrameOptions, measured: Measurements, shape: tuple[int, int]
 ) -> tuple[Camera | ColmapCamera | None, tuple[Note, ...]]:
-    """The camera that was given, at the size of the image; None if none was given."""
+    """The given camera at the size of the image; None if none was given."""
     from leadline.io.cameras import read_camera
 
     height, width = shape
@@ -382,13 +369,3 @@ def _read_camera(
     if measured.camera is not None or files.camera is None:
         return measured.camera, ()
     return scale_camera(read_camera(files.camera), (width, height))
-
-
-def _read_prior(
-    files: FrameFiles, options: FrameOptions, image: NDArray[np.uint8], predict: Predict | None
-) -> SourcedPrior:
-    if files.prior is not None:
-        return read_sourced_prior(files.prior, kind=options.prior_kind, floor=options.prior_floor)
-    if predict is None:
-        raise InputError(f"the {param('prior')} is missing: give its file, or a network that predicts it.")
-    return predict(image, files.stem)

@@ -1,4 +1,4 @@
-"""Notes: what a user should know about a result although it is not an error."""
+"""Notes about a result that a user should read, although they are not errors."""
 
 from __future__ import annotations
 
@@ -40,16 +40,9 @@ class Note:
     Parameters
     ----------
     kind : NoteKind
-        What the note is about. Programs decide by it, never by the text.
+        What the note is about. Programs test this field, never the text.
     text : str
         May contain references to parameters, made with `leadline.base.errors.param`.
-
-    Examples
-    --------
-    >>> from leadline.base.errors import param
-    >>> note = Note(NoteKind.UNIT_GUESSED, f"the unit was guessed as mm; set {param('unit')} if that is wrong.")
-    >>> str(note)
-    'the unit was guessed as mm; set `unit` if that is wrong.'
     """
 
     kind: NoteKind
@@ -64,7 +57,7 @@ class Note:
 
 
 def as_texts(notes: Iterable[Note]) -> list[str]:
-    """The texts of notes in Python's words, for a JSON file."""
+    """The texts of notes with Python's parameter names, for a JSON file."""
     return [str(note) for note in notes]
 
 

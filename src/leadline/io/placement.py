@@ -1,4 +1,4 @@
-"""Point clouds and depth maps of other sensors: their files, their camera, and their way into its frame."""
+"""Point clouds and depth maps of other sensors: their files, and the transform to the frame of the image's camera."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from leadline.base.errors import InputError, param
-from leadline.geometry.cameras import Camera
+from leadline.geometry.cameras import Camera, ColmapCamera
+from leadline.geometry.cloud import Cloud, cloud_from_depth
+from leadline.io.depth import read_depth, read_values
 from leadline.io.notes import Note, NoteKind, rename_parameter
 
 if TYPE_CHECKING:
-    from leadline.geometry.cloud import Cloud
-    from leadline.geometry.lenses import ColmapCamera
     from leadline.geometry.poses import Transform
 
 Rotation = Literal[0, 90, 180, 270]
@@ -25,7 +25,7 @@ _QUARTER_TURNS = {0: 0, 90: -1, 180: 2, 270: 1}
 
 @dataclass(frozen=True, kw_only=True)
 class CloudFiles:
-    """The files that say where the points of a cloud lie in an image.
+    """The files that determine where the points of a cloud lie in an image.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class CloudFiles:
     confidence : Path, optional
         Confidence of each pixel of such a depth map.
     trajectory : Path, optional
-        Poses of a moving sensor, ``time x y z qx qy qz qw`` a line.
+        Poses of a moving sensor, ``time x y z qx qy qz qw`` on each line.
     """
 
     cloud: Path
@@ -87,13 +87,13 @@ class ProjectionOptions:
         Remove points that show through nearer surfaces. Default: yes, except for a COLMAP model, whose points are all
         visible.
     see_through_radius : int, optional
-        Largest gap between near points, in pixels, that this bridges. Default: from the density of the points.
+        Radius in pixels of the window that is searched for nearer points. Default: from the density of the points.
     see_through_ratio : float
         A point hides another one if it is nearer by more than this factor.
     rotate : {0, 90, 180, 270}
         Degrees clockwise by which the image is turned from the grid of the camera.
     velocity, turn_rate : (float, float, float), optional
-        Of the sensor along and about its own axes, in m/s and rad/s.
+        Motion of the sensor along and about its own axes, in m/s and rad/s.
     at : float, optional
         Time of the image on the clock of the points. Default: 0.
     period : float, optional
@@ -159,7 +159,7 @@ def read_placed_cloud(
 ) -> PlacedCloud:
     """Read the cloud, its camera and its extrinsics; see `leadline.io.project_cloud`."""
     from leadline.io.cameras import read_camera, read_extrinsics, read_kitti
-    from leadline.io.clouds.files import read_cloud
+    from leadline.io.clouds import read_cloud
 
     _check_consistent(files, options)
     if files.cloud.is_dir() and files.camera is None and files.kitti is None:
@@ -187,10 +187,6 @@ def read_placed_cloud(
             notes = (Note(NoteKind.NO_EXTRINSICS, text),)
     if files.depth_camera is None:
         return PlacedCloud(read_cloud(files.cloud, key=options.key), camera, transform, notes, all_visible=False)
-
-    from leadline.geometry.cloud import cloud_from_depth
-    from leadline.io.depth.files import read_depth, read_values
-
     measured = read_depth(files.cloud, options.depth_unit, key=options.key)
     confidence = None if files.confidence is None else read_values(files.confidence)
     depth_camera = read_camera(files.depth_camera)
@@ -204,7 +200,7 @@ def move_cloud(
     placed: PlacedCloud, files: CloudFiles, options: ProjectionOptions, *, doubtful: bool = False
 ) -> PlacedCloud:
     """The cloud in metres, at the time of the image, without points of low confidence, or with only these."""
-    from leadline.geometry.motion import compensate_along_trajectory, compensate_motion, time_from_azimuth
+    from leadline.geometry.poses import compensate_along_trajectory, compensate_motion, time_from_azimuth
     from leadline.io.cameras import read_trajectory
 
     cloud, transform = placed.cloud, placed.transform
@@ -218,7 +214,7 @@ def move_cloud(
             transform = transform.copy()
             transform[:3, 3] *= options.scale
     if options.velocity or options.turn_rate or files.trajectory:
-        time, at = cloud.time, options.at or 0.0
+        time, at, still = cloud.time, options.at or 0.0, (0.0, 0.0, 0.0)
         if options.period:
             time = time_from_azimuth(cloud.points, options.period, clockwise=not options.counter_clockwise)
         elif time is None:
@@ -226,9 +222,8 @@ def move_cloud(
         if files.trajectory:
             points = compensate_along_trajectory(cloud.points, time, read_trajectory(files.trajectory), at)
         else:
-            still = (0.0, 0.0, 0.0)
-            velocity, turn_rate = options.velocity or still, options.turn_rate or still
-            points = compensate_motion(cloud.points, time - at, velocity=velocity, turn_rate=turn_rate)  # type: ignore[arg-type]
+            twist = {"velocity": options.velocity or still, "turn_rate": options.turn_rate or still}
+            points = compensate_motion(cloud.points, time - at, **twist)  # type: ignore[arg-type]
         cloud = replace(cloud, points=points)
     return replace(placed, cloud=cloud, transform=transform)
 
@@ -238,10 +233,7 @@ def scale_camera(
 ) -> tuple[Camera | ColmapCamera, tuple[Note, ...]]:
     """The camera for an image of `size` (width, height), and a note if it had to be scaled.
 
-    Raises
-    ------
-    InputError
-        The image is not the image of the camera at another resolution.
+    Raises `InputError` if the image is not the image of the camera at another resolution.
     """
     if size is None or size == (camera.width, camera.height):
         return camera, ()

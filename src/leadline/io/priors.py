@@ -1,8 +1,8 @@
-"""Predictions of networks in files, each with a sidecar that says what its numbers are.
+"""Predictions of networks in files, each with a sidecar that states what its numbers are.
 
 ``photo.npy`` holds the numbers, NaN where there is no prediction. ``photo.prior.json`` holds the quantity, the gauge,
 the floor and the camera, and which network predicted them from which image. For a file without a sidecar the caller
-says what the numbers are.
+states what the numbers are.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import dump_json
 from leadline.core.prior import Prior, PriorKind
 from leadline.geometry.cameras import Camera
-from leadline.io.atomic import atomic_write, write_text
-from leadline.io.depth import formats
-from leadline.io.depth.files import read_values
+from leadline.io import depth_formats as formats
+from leadline.io.depth import read_values
+from leadline.io.files import atomic_write, write_text
 from leadline.io.notes import Note
 
 # The formats that store any number in 32 bits. Others, like 16-bit PNG, would round it and lose zero and NaN.
@@ -36,49 +36,23 @@ WRITERS = {
 
 @dataclass(frozen=True, eq=False)
 class SourcedPrior:
-    """A prior, and where it comes from.
-
-    Parameters
-    ----------
-    prior : Prior
-    record : mapping
-        Gauge, model and fingerprint of the network, as far as they are known; ready for JSON.
-    notes : tuple of Note
-    """
+    """A prior, and where it comes from."""
 
     prior: Prior
+    # Gauge, model and fingerprint of the network, as far as they are known; ready for JSON.
     record: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
 
 
 def sidecar_path(path: Path) -> Path:
-    """The sidecar of the prediction in `path`; it need not exist.
-
-    Examples
-    --------
-    >>> sidecar_path(Path("priors/photo.npy")).name
-    'photo.prior.json'
-    """
+    """The sidecar of the prediction in `path`; it need not exist."""
     return path.with_name(f"{path.stem}.prior.json")
 
 
 def write_prior(path: Path, prior: Prior, facts: Mapping[str, Any]) -> None:
     """Write a prediction and then its sidecar, so that a prediction with a sidecar is complete.
 
-    Parameters
-    ----------
-    path : Path
-        Its suffix is one of `WRITERS`.
-    prior : Prior
-    facts : mapping
-        More entries of the sidecar, e.g. gauge, model, fingerprint.
-
-    Raises
-    ------
-    InputError
-        The suffix names a format that would not return the same numbers.
-    FileError
-        A file cannot be written.
+    `facts` are more entries of the sidecar: gauge, model, fingerprint and so on.
     """
     write = WRITERS.get(path.suffix)
     if write is None:
@@ -99,13 +73,7 @@ def write_prior(path: Path, prior: Prior, facts: Mapping[str, Any]) -> None:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """The sidecar of the prediction in `path`, as a dictionary; empty if there is none.
-
-    Raises
-    ------
-    FileError
-        The sidecar cannot be read, or is not one of a prediction.
-    """
+    """The sidecar of the prediction in `path`, as a dictionary; empty if there is none."""
     sidecar = sidecar_path(path)
     try:
         facts = json.loads(sidecar.read_text(encoding="utf-8"))
@@ -122,28 +90,11 @@ def read_facts(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def read_prior(path: Path, *, kind: PriorKind | None = None, floor: float | None = None) -> Prior:
-    """The prediction in a file. `kind` and `floor` override its sidecar.
+def read_prior(path: Path, *, kind: PriorKind | None = None, floor: float | None = None) -> SourcedPrior:
+    """The prediction in a file of any format that `read_values` reads, with the entries of its sidecar.
 
-    Parameters
-    ----------
-    path : Path
-        In any format that `read_values` reads.
-    kind : {"depth", "disparity", "log_depth"}, optional
-        Default: as in the sidecar; depth without one.
-    floor : float, optional
-        See `Prior`. Default: as in the sidecar, if its kind is used; 0 without one.
-
-    Raises
-    ------
-    FileError, InputError
-        The file or its sidecar cannot be read, or the floor is given for a prior that is not a disparity.
+    `kind` and `floor` override the sidecar. Without both, the numbers are depth and the floor is 0.
     """
-    return read_sourced_prior(path, kind=kind, floor=floor).prior
-
-
-def read_sourced_prior(path: Path, *, kind: PriorKind | None = None, floor: float | None = None) -> SourcedPrior:
-    """As `read_prior`, with the gauge, the model and the fingerprint of the network that the sidecar names."""
     values, facts = read_values(path), read_facts(path)
     found = kind or facts.get("quantity", "depth")
     if floor and found != "disparity":

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from leadline.base.arrays import FloatArray
-from leadline.base.errors import InputError, LeadlineError, param
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.base.arrays import BoolArray, FloatArray, as_map
+from leadline.base.errors import FileError, InputError, LeadlineError, param
 from leadline.base.registry import Registry
 from leadline.core.prior import Prior
-from leadline.methods.result import MethodResult
 
-__all__ = ["CONTEXT", "METHODS", "Method", "MethodFacts", "MethodResult", "method", "run_method"]
+__all__ = ["CONTEXT", "METHODS", "Method", "MethodFacts", "MethodResult", "method", "missing_requirement", "run_method"]
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """A prediction with its status, run time and parameters."""
+
+    depth: NDArray[np.float32]  # (H, W) metres, NaN where not predicted
+    status: str = "ok"  # for the user; no code depends on its text
+    seconds: float = math.nan  # wall clock; `run_method` measures it for a method that leaves it NaN
+    parameters: dict[str, float] = field(default_factory=dict)  # what the method estimated or counted
+    versions: dict[str, str] = field(default_factory=dict)  # of software outside leadline, e.g. {"ldcm commit": "3fab"}
+    failed: bool = False  # True if no pixel was predicted because of the reason in `status`
+
 
 Method = Callable[..., MethodResult]
-"""Called as ``method(prior, sparse)``, with those of `CONTEXT` as keywords that its signature names."""
+"""A function called as ``method(prior, sparse)``, and with the keywords of `CONTEXT` that its signature contains."""
 
 CONTEXT = ("image", "camera", "dataset", "name")
 """Keyword-only parameters through which a method receives more than the prior and the measurements: the (H, W, 3) uint8
@@ -34,57 +51,43 @@ class MethodFacts:
     target: str  # "module:function", imported when the method is used
     summary: str
     licence: str = "Apache-2.0"  # of code and weights
-    commercial: bool = True  # whether that licence allows commercial use, as far as it is known here
+    commercial: bool = True  # whether that licence allows commercial use, as far as known
     extra: str | None = None  # leadline's extra that installs the packages it needs
     model: str | None = None  # id of the weights, where leadline loads them itself
     argument: str | None = None  # keyword for what follows the colon in NAME:ARGUMENT; None if nothing may follow
 
 
+_SYSTEMS = "leadline.methods.external.systems"
+_NO_COMMERCE, _NOT_STATED = "Apache-2.0, weights CC-BY-NC-4.0", "Apache-2.0, weights not stated"
+
 METHODS: dict[str, MethodFacts] = {
-    "raw": MethodFacts("leadline.methods.global_fits:raw", "the prior as it is"),
-    "gdisp": MethodFacts("leadline.methods.global_fits:gdisp", "least squares in disparity"),
-    "gmetric": MethodFacts("leadline.methods.global_fits:gmetric", "least squares in depth"),
-    "glog": MethodFacts("leadline.methods.global_fits:glog", "least squares in log depth"),
+    "raw": MethodFacts("leadline.methods.simple:raw", "the prior as it is"),
+    "gdisp": MethodFacts("leadline.methods.simple:gdisp", "least squares in disparity"),
+    "gmetric": MethodFacts("leadline.methods.simple:gmetric", "least squares in depth"),
+    "glog": MethodFacts("leadline.methods.simple:glog", "least squares in log depth"),
     "knn": MethodFacts("leadline.methods.knn:knn", "a line through the five nearest measurements"),
     "lwlr": MethodFacts("leadline.methods.lwlr:lwlr", "locally weighted lines on a grid"),
     "poisson": MethodFacts("leadline.methods.poisson:poisson", "the prior's gradients, soft measurements"),
-    "response": MethodFacts("leadline.methods.completion:response", "the paper's response alone"),
-    "ours": MethodFacts("leadline.methods.completion:ours", "the paper's method: response and reconstruction"),
-    "best": MethodFacts("leadline.methods.completion:best", "leadline's default: a robust fit, an adaptive solve"),
+    "response": MethodFacts("leadline.methods.simple:response", "the paper's response alone"),
+    "ours": MethodFacts("leadline.methods.simple:ours", "the paper's method: response and reconstruction"),
+    "best": MethodFacts("leadline.methods.simple:best", "leadline's default: a robust fit, an adaptive solve"),
     "predictions": MethodFacts(
         "leadline.methods.predictions:predictions", "depth maps saved earlier", licence="theirs", argument="folder"
     ),
-    "priorda": MethodFacts(
-        "leadline.methods.external.systems:priorda",
-        "Prior Depth Anything, 2025",
-        licence="Apache-2.0, weights CC-BY-NC-4.0",
-        commercial=False,
-    ),
-    "ldcm": MethodFacts(
-        "leadline.methods.external.systems:ldcm",
-        "Large Depth Completion Model, 2026",
-        licence="Apache-2.0, weights not stated",
-    ),
-    "any2full": MethodFacts(
-        "leadline.methods.external.systems:any2full",
-        "Any2Full, 2026",
-        licence="Apache-2.0, weights CC-BY-NC-4.0",
-        commercial=False,
-    ),
+    "priorda": MethodFacts(f"{_SYSTEMS}:priorda", "Prior Depth Anything, 2025", _NO_COMMERCE, commercial=False),
+    "ldcm": MethodFacts(f"{_SYSTEMS}:ldcm", "Large Depth Completion Model, 2026", _NOT_STATED),
+    "any2full": MethodFacts(f"{_SYSTEMS}:any2full", "Any2Full, 2026", _NO_COMMERCE, commercial=False),
     "promptda": MethodFacts(
         "leadline.methods.promptda:promptda",
         "Prompt Depth Anything, 2025",
-        licence="Apache-2.0, weights not stated",
+        _NOT_STATED,
         extra="transformers",
         model="depth-anything/prompt-depth-anything-vitl-hf",
     ),
     "omni-dc": MethodFacts(
-        "leadline.methods.external.systems:omni_dc",
-        "OMNI-DC 1.1, 2025",
-        licence="BSD-3-Clause, weights CC-BY-NC-4.0",
-        commercial=False,
+        f"{_SYSTEMS}:omni_dc", "OMNI-DC 1.1, 2025", "BSD-3-Clause, weights CC-BY-NC-4.0", commercial=False
     ),
-    "marigold-dc": MethodFacts("leadline.methods.external.systems:marigold_dc", "Marigold-DC, 2025"),
+    "marigold-dc": MethodFacts(f"{_SYSTEMS}:marigold_dc", "Marigold-DC, 2025"),
 }
 
 
@@ -106,7 +109,7 @@ def method(name: str) -> Method:
     >>> method("gdips")
     Traceback (most recent call last):
     leadline.base.errors.InputError: `method`: there is no method 'gdips'; did you mean 'gdisp'?
-    >>> method("leadline.methods.global_fits:gdisp") is method("gdisp")
+    >>> method("leadline.methods.simple:gdisp") is method("gdisp")
     True
     """
     kind, colon, argument = name.partition(":")
@@ -122,7 +125,7 @@ def method(name: str) -> Method:
 
 
 def run_method(found: Method, prior: Prior, sparse: FloatArray, **context: Any) -> MethodResult:
-    """The result of a method with the time it took.
+    """Run a method and return its result with the time it took.
 
     The method receives those of `context` (see `CONTEXT`) that it names as keyword-only parameters and that are not
     bound already. The time includes any compilation in the first call of a process.
@@ -136,6 +139,32 @@ def run_method(found: Method, prior: Prior, sparse: FloatArray, **context: Any) 
     begun = time.perf_counter()
     result = found(prior, sparse, **keywords)
     return replace(result, seconds=time.perf_counter() - begun) if math.isnan(result.seconds) else result
+
+
+def missing_requirement(name: str) -> str:
+    """A text about what is missing before a method of `METHODS` can run here; empty if nothing is missing.
+
+    The weights of an external system are not checked: the system downloads them or reports an error.
+    """
+    from leadline.methods.external.server_program import SYSTEMS
+    from leadline.methods.external.systems import read_setups
+    from leadline.priors.model_files import weights_present
+
+    facts = METHODS[name]
+    if facts.extra is not None and find_spec(facts.extra) is None:  # the extra has the name of its main package
+        return f"not installed: pip install 'leadline[{facts.extra}]'"
+    if facts.model is not None and not weights_present(facts.model):
+        return f"its weights are not on this machine: hf download {facts.model}"
+    if name not in SYSTEMS:
+        return ""
+    try:
+        found = read_setups().get(name)
+    except FileError as error:
+        return str(error)
+    if found is None:
+        return f"not set up; see 'leadline methods setup {name}'"
+    absent = [path for path in (found.python, found.repo) if path is not None and not os.path.exists(path)]
+    return f"{absent[0]} no longer exists; set the system up again" if absent else ""
 
 
 def _import_function(name: str) -> Method:
@@ -155,3 +184,28 @@ def _import_function(name: str) -> Method:
     if not callable(found):
         raise InputError(f"{param('method')}: the module {module!r} has no function {attribute!r} to use as a method.")
     return found
+
+
+def relative_depth(prior: Prior) -> NDArray[np.float64]:
+    """The prior's depth, (H, W), NaN where it is not finite and positive or not valid."""
+    depth = prior.depth()
+    return np.where(np.isfinite(depth) & (depth > 0), depth, np.nan).astype(np.float64)
+
+
+def measured_pixels(prior: Prior, sparse: FloatArray) -> BoolArray:
+    """The mask of the pixels with a finite positive measurement, (H, W)."""
+    sparse = as_map(sparse, "sparse")
+    if sparse.shape != prior.shape:
+        raise InputError(f"{param('sparse')} must have the prior's shape {prior.shape}, got {sparse.shape} instead.")
+    return np.isfinite(sparse) & (sparse > 0)
+
+
+def failure(shape: tuple[int, int], reason: str, versions: dict[str, str] | None = None) -> MethodResult:
+    """The result of a method that predicts nothing, with the reason in its status."""
+    empty = np.full(shape, np.nan, np.float32)
+    return MethodResult(empty, f"failed: {reason}", versions=versions or {}, failed=True)
+
+
+def pixel_status(unusable: int, pixels: int) -> str:
+    """The status of a prediction in which `unusable` pixels were non-positive or infinite and are now NaN."""
+    return f"ok, but {unusable} of {pixels} pixels came out non-positive or infinite" if unusable else "ok"

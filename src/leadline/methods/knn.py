@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from leadline.base.arrays import FloatArray
 from leadline.base.jit import compiled
 from leadline.core.prior import Prior
-from leadline.methods.inputs import measured_pixels, relative_depth
-from leadline.methods.result import MethodResult, pixel_status
+from leadline.methods import MethodResult, measured_pixels, pixel_status, relative_depth
 
 NEIGHBOURS = 5
 SMALLEST_TILE = 4  # pixels; smaller tiles cost more to set up than they save
@@ -43,25 +42,8 @@ def knn(prior: Prior, sparse: FloatArray) -> MethodResult:
     """Depth from an affine map of disparity through the five nearest measurements of each pixel.
 
     A pixel whose disparity comes out non-positive is NaN and counted. With fewer than five measurements all are used.
-
-    Parameters
-    ----------
-    prior : Prior
-        Relative depth, (H, W).
-    sparse : (H, W) array
-        Metres; 0, NaN and inf mean "not measured". Measurements where the prior is not usable are restored but take
-        no part in any fit.
-
-    Returns
-    -------
-    MethodResult
-        Its `parameters` count the pixels whose line had no offset (`scale_only`) and the unusable ones (`failed`).
-
-    Examples
-    --------
-    >>> prior = Prior(np.array([[1.0, 2.0, 4.0, 5.0]]))
-    >>> knn(prior, np.array([[2.0, 4.0, 8.0, 0.0]])).depth
-    array([[ 2.,  4.,  8., 10.]], dtype=float32)
+    Measurements where the prior is not usable are restored but not used in any fit. The `parameters` of the result
+    count the pixels whose line had no offset (`scale_only`) and the unusable ones (`failed`).
     """
     disparity = 1.0 / relative_depth(prior)
     measured = measured_pixels(prior, sparse)
@@ -100,17 +82,7 @@ def _find_candidates(anchors: NDArray[np.intp], shape: tuple[int, int]) -> tuple
 
 
 @compiled(parallel=True)
-def _fill_tiles(
-    disparity: _Floats,
-    anchors: _Integers,
-    x: _Floats,
-    y: _Floats,
-    tile: int,
-    ends: _Integers,
-    candidates: _Integers,
-    depth: NDArray[np.float32],
-    counts: _Integers,
-) -> None:
+def _fill_tiles(disparity, anchors, x, y, tile, ends, candidates, depth, counts):  # type: ignore[no-untyped-def]
     """Fill `depth`; `counts` receives the scale-only and the failed pixels of each row of tiles."""
     columns = (disparity.shape[1] + tile - 1) // tile
     for i in prange(counts.shape[0]):
@@ -123,22 +95,11 @@ def _fill_tiles(
 
 
 @compiled()
-def _fill_tile(
-    disparity: _Floats,
-    anchors: _Integers,
-    x: _Floats,
-    y: _Floats,
-    candidates: _Integers,
-    top: int,
-    left: int,
-    tile: int,
-    depth: NDArray[np.float32],
-) -> tuple[int, int]:
+def _fill_tile(disparity, anchors, x, y, candidates, top, left, tile, depth):  # type: ignore[no-untyped-def]
     height, width = disparity.shape
     rows, columns = anchors[candidates] // width, anchors[candidates] % width
     nearest = np.empty(min(NEIGHBOURS, x.size), np.int64)
-    scale_only = 0
-    failed = 0
+    scale_only, failed = 0, 0
     for v in range(top, min(top + tile, height)):
         for u in range(left, min(left + tile, width)):
             here = disparity[v, u]
@@ -175,9 +136,7 @@ def _predict(nearest: _Integers, x: _Floats, y: _Floats, here: float) -> tuple[f
     """Disparity at a pixel whose prior disparity is `here`, and whether its line has no offset."""
     if nearest[0] < x.size:  # distance 0: the pixel is measured
         return y[nearest[0]], False
-    total = 0.0
-    x_mean = 0.0
-    y_mean = 0.0
+    total, x_mean, y_mean = 0.0, 0.0, 0.0
     for key in nearest:
         weight = 1.0 / (key // x.size)
         total += weight
@@ -186,8 +145,7 @@ def _predict(nearest: _Integers, x: _Floats, y: _Floats, here: float) -> tuple[f
     x_mean /= total
     y_mean /= total
     # Neighbours differ by little, and normal equations without the means subtracted would lose that difference.
-    variance = 0.0
-    covariance = 0.0
+    variance, covariance = 0.0, 0.0
     for key in nearest:
         weight = 1.0 / (key // x.size)
         x_off = x[key % x.size] - x_mean

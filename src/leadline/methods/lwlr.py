@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from leadline.base.arrays import FloatArray
 from leadline.base.jit import compiled
 from leadline.core.prior import Prior
-from leadline.methods.inputs import measured_pixels, relative_depth
-from leadline.methods.result import MethodResult, failure, pixel_status
+from leadline.methods import MethodResult, failure, measured_pixels, pixel_status, relative_depth
 
 NODES = 24
 WIDTH = 0.1  # sigma as a fraction of the image's longer side
@@ -39,32 +38,15 @@ def lwlr(prior: Prior, sparse: FloatArray) -> MethodResult:
     """Depth from affine maps of depth, fitted on a 24 by 24 grid with Gaussian weights and interpolated.
 
     A pixel whose depth comes out non-positive is NaN and counted. Without a measurement at a usable pixel of the prior
-    the method fails; a single measurement gives a scale.
-
-    Parameters
-    ----------
-    prior : Prior
-        Relative depth, (H, W).
-    sparse : (H, W) array
-        Metres; 0, NaN and inf mean "not measured".
-
-    Returns
-    -------
-    MethodResult
-        Its `parameters` count the nodes without an offset (`scale_only`) and the unusable pixels (`failed`).
-
-    Examples
-    --------
-    >>> lwlr(Prior(np.array([[1.0, 2.0, 4.0, 5.0]])), np.array([[3.0, 5.0, 9.0, 0.0]])).depth
-    array([[ 3.,  5.,  9., 11.]], dtype=float32)
+    the method fails; a single measurement gives a scale. The `parameters` of the result count the nodes without an
+    offset (`scale_only`) and the unusable pixels (`failed`).
     """
     relative = relative_depth(prior)
     at = np.flatnonzero(measured_pixels(prior, sparse) & np.isfinite(relative))
     if not at.size:
         return failure(prior.shape, "no usable measurement")
-    gain, offset, scale_only = _coefficients(
-        at, prior.shape, relative.ravel()[at], np.asarray(sparse).ravel()[at].astype(np.float64)
-    )
+    depths = np.asarray(sparse).ravel()[at].astype(np.float64)
+    gain, offset, scale_only = _coefficients(at, prior.shape, relative.ravel()[at], depths)
     depth = np.full(prior.shape, np.nan, np.float32)
     failed = np.zeros(prior.shape[0], np.int64)
     _apply(relative, gain, offset, depth, failed)
@@ -97,15 +79,7 @@ def _coefficients(at: NDArray[np.intp], shape: tuple[int, int], h: _Floats, s: _
 
 
 @compiled(parallel=True)
-def _moments(
-    columns: NDArray[np.intp],
-    row_starts: NDArray[np.intp],
-    h: _Floats,
-    s: _Floats,
-    in_rows: _Floats,
-    in_columns: _Floats,
-    sums: _Floats,
-) -> None:
+def _moments(columns, row_starts, h, s, in_rows, in_columns, sums):  # type: ignore[no-untyped-def]
     """Weighted sums of 1, h, s, h^2 and h s at every node, added in an order that the threads do not change."""
     height = in_rows.shape[1]
     nodes = in_rows.shape[0]
@@ -127,9 +101,7 @@ def _moments(
 
 
 @compiled(parallel=True)
-def _apply(
-    relative: _Floats, gain: _Floats, offset: _Floats, depth: NDArray[np.float32], failed: NDArray[np.int64]
-) -> None:
+def _apply(relative, gain, offset, depth, failed):  # type: ignore[no-untyped-def]
     """Fill `depth` with a h + b, the coefficients interpolated bilinearly; `failed` counts unusable pixels per row."""
     height, width = relative.shape
     last = gain.shape[0] - 1

@@ -36,9 +36,8 @@ from numpy.typing import NDArray
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.jit import SUM, compiled
 from leadline.core.prior import Prior
-from leadline.methods.global_fits import gmetric
-from leadline.methods.inputs import measured_pixels, relative_depth
-from leadline.methods.result import MethodResult, failure
+from leadline.methods import MethodResult, failure, measured_pixels, relative_depth
+from leadline.methods.simple import gmetric
 
 FINEST_CELL = 4  # side of a cell in pixels at the last level that is solved
 ITERATION_LIMITS = (5000, 2000, 1000, 500)  # steps of conjugate gradients, the coarsest level first
@@ -55,26 +54,8 @@ def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
     """Depth integrated from the aligned prior's log-gradients with soft measurements, at a quarter of the resolution.
 
     Without a measurement at a usable pixel of the prior the method fails. The status names a level that stopped at its
-    limit of steps; its solution is used.
-
-    Parameters
-    ----------
-    prior : Prior
-        Relative depth, (H, W).
-    sparse : (H, W) array
-        Metres; 0, NaN and inf mean "not measured".
-
-    Returns
-    -------
-    MethodResult
-        Its `parameters` are the alignment's `gain` and `offset`, the number of `clamped` pixels, and `iterations`
-        and relative `residual` of the last level.
-
-    Examples
-    --------
-    >>> result = poisson(Prior(np.full((8, 8), 0.5)), np.diag(np.full(8, 3.0)))
-    >>> bool(np.allclose(result.depth, 3.0))
-    True
+    limit of steps; its solution is used. The `parameters` of the result are the alignment's `gain` and `offset`, the
+    number of `clamped` pixels, and `iterations` and relative `residual` of the last level.
     """
     relative = relative_depth(prior)
     measured = measured_pixels(prior, sparse)
@@ -83,9 +64,12 @@ def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
     if not paired.any():
         return failure(prior.shape, "no usable measurement")
     depths = np.where(measured, sparse, 0.0).astype(np.float64)
-    gain, offset = _align(prior, sparse, relative[paired], depths[paired])
+    aligned_by = gmetric(prior, sparse).parameters
+    if not aligned_by:  # not determined: a gain alone
+        products, squares = relative[paired] * depths[paired], relative[paired] * relative[paired]
+        aligned_by = {"gain": float(np.sum(products) / np.sum(squares)), "offset": 0.0}
     floor = DEPTH_FLOOR * float(depths[paired].min())
-    aligned = gain * relative + offset
+    aligned = aligned_by["gain"] * relative + aligned_by["offset"]
     clamped = int(np.count_nonzero(aligned[known] < floor))
     aligned = np.where(known, np.maximum(aligned, floor), 0.0)
     middle = math.exp(float(np.log(depths[paired]).mean()))
@@ -99,22 +83,8 @@ def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
     if failed.any():
         remarks.append(f"{int(failed.sum())} of {depth.size} pixels came out zero or infinite")
     status = f"ok, but {' and '.join(remarks)}" if remarks else "ok"
-    parameters = {
-        "gain": gain,
-        "offset": offset,
-        "clamped": float(clamped),
-        "iterations": float(iterations),
-        "residual": residual,
-    }
-    return MethodResult(depth, status, parameters=parameters)
-
-
-def _align(prior: Prior, sparse: FloatArray, h: _Floats, s: _Floats) -> tuple[float, float]:
-    """Gain and offset of the least squares in depth; a gain alone where these are not determined."""
-    fitted = gmetric(prior, sparse).parameters
-    if fitted:
-        return fitted["gain"], fitted["offset"]
-    return float(np.sum(h * s) / np.sum(h * h)), 0.0
+    parameters = {"clamped": float(clamped), "iterations": float(iterations), "residual": residual}
+    return MethodResult(depth, status, parameters={**aligned_by, **parameters})
 
 
 def _solve_levels(
@@ -227,19 +197,14 @@ def _conjugate_gradients(
     return steps, math.sqrt(square) / size if size > 0 else 0.0, math.sqrt(square) <= enough
 
 
+@compiled(parallel=True)
 def _upsample(values: _Floats, factor: int, wanted: BoolArray) -> _Floats:
     """Bilinear interpolation between cell centres, over those of the four cells that are not NaN; NaN outside `wanted`.
 
     The cell of a wanted pixel must be valid; it has at least a quarter of the weight.
     """
-    out = np.full(wanted.shape, np.nan)
-    _upsample_rows(values, factor, wanted, out)
-    return out
-
-
-@compiled(parallel=True)
-def _upsample_rows(values: _Floats, factor: int, wanted: BoolArray, out: _Floats) -> None:
     height, width = values.shape
+    out = np.full((wanted.shape[0], wanted.shape[1]), np.nan)
     for i in prange(out.shape[0]):
         y = min(max((i + 0.5) / factor - 0.5, 0.0), height - 1.0)
         top = int(y)
@@ -252,11 +217,11 @@ def _upsample_rows(values: _Floats, factor: int, wanted: BoolArray, out: _Floats
             left = int(u)
             right = min(left + 1, width - 1)
             across = u - left
-            total = 0.0
-            weights = 0.0
+            total, weights = 0.0, 0.0
             for row, in_rows in ((top, 1 - down), (bottom, down)):
                 for column, in_columns in ((left, 1 - across), (right, across)):
                     if np.isfinite(values[row, column]):
                         total += in_rows * in_columns * values[row, column]
                         weights += in_rows * in_columns
             out[i, j] = total / weights
+    return out

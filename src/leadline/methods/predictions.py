@@ -10,10 +10,9 @@ import numpy as np
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.prior import Prior
-from leadline.io.depth.files import DepthMap, read_depth
-from leadline.methods.inputs import measured_pixels
-from leadline.methods.result import MethodResult
-from leadline.priors.without_network import find_prediction
+from leadline.io.depth import DepthMap, read_depth
+from leadline.methods import MethodResult, measured_pixels
+from leadline.priors.without_network import find_prediction, require_image_size
 
 SCENE = "scene"  # in place of a folder: the predictions that scene folders contain
 
@@ -35,10 +34,6 @@ def predictions(
 
     Parameters
     ----------
-    prior : Prior
-        Only its shape is used.
-    sparse : (H, W) array
-        Only its shape is used.
     folder : str
         A folder with one file per image, found by the image's name as `find_prediction` does; or ``"scene"``, for what
         a scene folder lists under ``predictions``.
@@ -46,22 +41,13 @@ def predictions(
         Unit of the files. Default: `read_depth` finds or guesses it, and the status reports a guess.
     by : str, optional
         For ``folder="scene"``: the method whose prediction to take. Default: the first one listed.
-    dataset, name
-        The data set and the name that the image was loaded by.
-
-    Raises
-    ------
-    InputError
-        The image has no name, or an option does not apply.
-    FileError
-        There is no prediction of this image, it cannot be read, or it has another size.
     """
     measured_pixels(prior, sparse)
     if name is None:
         raise InputError("predictions are found by the image's name, and this image has none.")
     if folder == SCENE:
         if unit is not None:
-            raise InputError(f"{param('unit')} is for folders of predictions: a scene states the unit of its own.")
+            raise InputError(f"{param('unit')} is for folders of predictions: a scene states its own unit.")
         found = _read_scene_prediction(dataset, name, by)
     else:
         if by is not None:
@@ -69,11 +55,7 @@ def predictions(
         if not Path(folder).is_dir():
             raise FileError(f"{folder}: there is no such folder of predictions.")
         found = read_depth(find_prediction(Path(folder), name), unit)
-    if found.values.shape != prior.shape:
-        raise FileError(
-            f"{found.path}: the prediction is {found.values.shape[1]}x{found.values.shape[0]}, "
-            f"the image {prior.shape[1]}x{prior.shape[0]}. Save it at the image's size."
-        )
+    require_image_size(found.path, found.values.shape, prior.shape)
     missing = int(np.count_nonzero(np.isnan(found.values)))
     status = f"ok, but {missing} of {found.values.size} pixels have no depth" if missing else "ok"
     return MethodResult(found.values, f"{status}; {found.note}" if found.guessed else status)
@@ -81,7 +63,7 @@ def predictions(
 
 def _read_scene_prediction(dataset: Any, name: str, by: str | None) -> DepthMap:
     if not hasattr(dataset, "describe"):
-        raise InputError(f"{name}: is not from a scene folder, so it has no predictions of its own. Give a folder.")
+        raise InputError(f"{name}: is not from a scene folder, so it has no stored predictions. Give a folder.")
     entries = dataset.describe(name).get("predictions")
     listed = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     matching = [entry for entry in listed if by is None or entry.get("method") == by]

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import FileError, InputError, param, require_choice
 from leadline.core.prior import Prior
-from leadline.io.reading import read_json
-from leadline.methods.inputs import measured_pixels
-from leadline.methods.result import MethodResult, failure, pixel_status
+from leadline.io.files import read_json
+from leadline.methods import MethodResult, failure, measured_pixels, pixel_status
 from leadline.priors import as_image
 from leadline.priors.model_files import local_weights, require_safetensors
 from leadline.priors.torch_runtime import check_dtype, inference, require_packages, torch_device, torch_module
@@ -49,10 +48,7 @@ def promptda(
     Parameters
     ----------
     prior : Prior
-        Only its shape is used, since the network has a prior of its own.
-    sparse : (H, W) array
-        Metres; 0, NaN and inf mean "not measured".
-    image : (H, W, 3) uint8 array
+        Only its shape is used, since the network takes no prior.
     model : str
         An id of the hub, or a folder with the model in the format of transformers.
     fill : {"zeros", "nearest"}
@@ -61,11 +57,6 @@ def promptda(
         survive the resizing of the prompt.
     device, dtype : str
         As for the priors: "auto", "cpu", "cuda", ...; "float32", "float16", "bfloat16".
-
-    Raises
-    ------
-    LeadlineError
-        An argument is wrong, transformers is not installed, or the model is not available.
     """
     measured = measured_pixels(prior, sparse)
     if as_image(image).shape[:2] != prior.shape:
@@ -81,10 +72,8 @@ def promptda(
             images=[resize_image(image)], do_resize=False, return_tensors="pt", input_data_format="channels_last"
         )["pixel_values"]
         prompt = torch.from_numpy(make_prompt(sparse, measured, fill))[None, None]
-        outputs = network(
-            pixel_values=pixels.to(network.device, network.dtype),
-            prompt_depth=prompt.to(network.device, network.dtype),
-        )
+        place = (network.device, network.dtype)
+        outputs = network(pixel_values=pixels.to(*place), prompt_depth=prompt.to(*place))
         outputs.predicted_depth = outputs.predicted_depth.float()
         depth = postprocess(torch, config, processor, outputs, prior.shape)[0].cpu().numpy()
     usable = np.isfinite(depth) & (depth > 0)
@@ -97,11 +86,6 @@ def resize_image(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
     Sides are rounded down and pixels are averaged over areas, as its authors do. An image is only enlarged if a side is
     shorter than one patch.
-
-    Examples
-    --------
-    >>> resize_image(np.zeros((1440, 1920, 3), np.uint8)).shape
-    (756, 1008, 3)
     """
     from PIL import Image
 
@@ -112,14 +96,7 @@ def resize_image(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def make_prompt(sparse: FloatArray, measured: NDArray[np.bool_], fill: Fill) -> NDArray[np.float32]:
-    """The measurements with every gap filled, (H, W) metres, and not constant.
-
-    Examples
-    --------
-    >>> sparse = np.array([[0.0, 2.0, 0.0, 0.0, 5.0]])
-    >>> make_prompt(sparse, sparse > 0, "nearest")
-    array([[2., 2., 2., 5., 5.]], dtype=float32)
-    """
+    """The measurements with every gap filled, (H, W) metres, and not constant."""
     from scipy.ndimage import distance_transform_edt
 
     filled = np.where(measured, np.asarray(sparse), 0.0).astype(np.float32)

@@ -17,11 +17,11 @@ from leadline.core.prior import Prior, PriorKind
 
 
 class PriorSource(Protocol):
-    """Something that predicts relative depth for an image."""
+    """A source of priors: predicts relative depth for an image."""
 
     name: str  # as it appears in records
     quantity: PriorKind
-    gauge: str  # up to what the values are known: "metric", "scale", "affine", "unknown"
+    gauge: str  # transformation up to which the values are known: "metric", "scale", "affine", "unknown"
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -30,7 +30,7 @@ class PriorSource(Protocol):
 
     @abstractmethod
     def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
-        """The prior of an (H, W, 3) image; `dataset` and `name` say where it was loaded from, if that is known."""
+        """The prior of an (H, W, 3) image; `dataset` and `name` identify its origin, if that is known."""
         ...
 
 
@@ -45,7 +45,7 @@ class PriorFacts:
     model: str | None = None  # default id of the weights; None if the user must name one, or there are none
     size: str | None = None  # number of parameters
     licence: str = "your model's"  # of the weights
-    commercial: bool = True  # whether the licence allows commercial use, as far as it is known here
+    commercial: bool = True  # whether the licence allows commercial use, as far as known
     extra: str | None = None  # leadline's extra that installs the packages it needs
     install: str | None = None  # the command that installs them, where no extra does
     options: Mapping[str, Any] = field(default_factory=dict)  # arguments of the class that the name implies
@@ -60,11 +60,12 @@ _MOGE = PriorFacts(
     install="pip install git+https://github.com/microsoft/MoGe.git",
     options={"version": 2},
 )
+_WITHOUT = "leadline.priors.without_network"
+_DECLARED = ("as declared", "unknown")  # quantity and gauge
 _TRANSFORMERS = PriorFacts(
     "leadline.priors.transformers:TransformersPrior",
     "any depth model that transformers can load, by id or folder",
-    quantity="as declared",
-    gauge="unknown",
+    *_DECLARED,
     extra="transformers",
 )
 _DEPTH_ANYTHING_2 = replace(
@@ -98,36 +99,16 @@ PRIORS: dict[str, PriorFacts] = {
     ),
     "transformers": _TRANSFORMERS,
     "onnx": PriorFacts(
-        "leadline.priors.onnx:OnnxPrior",
-        "any network in an .onnx file with a model card",
-        quantity="as declared",
-        gauge="unknown",
-        extra="onnx",
+        "leadline.priors.onnx:OnnxPrior", "any network in an .onnx file with a model card", *_DECLARED, extra="onnx"
     ),
-    "files": PriorFacts(
-        "leadline.priors.without_network:FilePriors",
-        "predictions saved earlier, one file per image",
-        quantity="as declared",
-        gauge="unknown",
-    ),
-    "scene": PriorFacts(
-        "leadline.priors.without_network:ScenePriors",
-        "the predictions that scene folders contain",
-        quantity="as declared",
-        gauge="unknown",
-    ),
-    "none": PriorFacts(
-        "leadline.priors.without_network:NoPrior",
-        "no network: a constant prior",
-        quantity="depth",
-        gauge="scale",
-        licence="none needed",
-    ),
+    "files": PriorFacts(f"{_WITHOUT}:FilePriors", "predictions saved earlier, one file per image", *_DECLARED),
+    "scene": PriorFacts(f"{_WITHOUT}:ScenePriors", "the predictions that scene folders contain", *_DECLARED),
+    "none": PriorFacts(f"{_WITHOUT}:NoPrior", "no network: a constant prior", "depth", "scale", licence="none needed"),
 }
 
 
 def prior_source(spec: str, **options: Any) -> PriorSource:
-    """The source of priors that ``NAME``, ``NAME:path`` or ``NAME:id`` names; `PRIORS` lists the names.
+    """Open the source of priors ``NAME``, ``NAME:path`` or ``NAME:id``; `PRIORS` lists the names.
 
     A name with a default model needs no argument. An id of the hub or a path after the colon replaces that model:
     ``depth-anything-v2-small``, ``transformers:Intel/dpt-large``, ``onnx:model.onnx``, ``files:predictions/``.
@@ -164,13 +145,7 @@ def prior_source(spec: str, **options: Any) -> PriorSource:
 
 
 def prior_options(name: str) -> tuple[str, ...]:
-    """The options that a prior takes.
-
-    Examples
-    --------
-    >>> prior_options("files")
-    ('kind', 'floor', 'name')
-    """
+    """The options that a prior takes."""
     parameters = inspect.signature(_load(name)).parameters.values()
     keywords = (parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
     return tuple(keyword for keyword in keywords if keyword not in PRIORS[name].options)
@@ -181,11 +156,6 @@ def default_floor(quantity: str, gauge: str, floor: float | None = None) -> floa
 
     A disparity of unknown shift reaches zero at far pixels, which would have no depth. It is raised to at least a
     hundredth of its maximum. Other quantities and gauges have no such shift, and the floor is 0.
-
-    Examples
-    --------
-    >>> default_floor("disparity", "affine"), default_floor("disparity", "scale")
-    (0.01, 0.0)
     """
     if floor is not None:
         return floor
@@ -196,9 +166,16 @@ def as_image(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """`image` itself if it is a non-empty (H, W, 3) array of uint8; `InputError` otherwise."""
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or image.size == 0:
         raise InputError(
-            f"{param('image')} must be a non-empty (H, W, 3) uint8 array, got shape {image.shape} of {image.dtype}."
+            f"{param('image')} must be a non-empty (H, W, 3) uint8 array, got {image.dtype} {image.shape}."
         )
     return image
+
+
+def resize_map(values: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
+    """A map at another size, by bilinear interpolation (averaged where it shrinks)."""
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(values).resize((width, height), Image.Resampling.BILINEAR))
 
 
 def _load(name: str) -> Callable[..., PriorSource]:

@@ -24,20 +24,14 @@ _CHUNK = 1 << 22
 
 
 def hub_cache() -> Path:
-    """The hub's folder of downloads, by the environment variables that its own client reads."""
+    """The hub's download folder, found by the same environment variables as in the hub's client."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     found = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
     return Path(os.path.expandvars(found)).expanduser()
 
 
 def weights_present(model: str) -> bool:
-    """Whether a model can be loaded without a download. No framework is imported and no network is used.
-
-    Parameters
-    ----------
-    model : str
-        A name in `PRIORS`, an id of the hub, or a path. A name without a default model has no weights.
-    """
+    """Whether a model can be loaded without a download; it is a name in `PRIORS`, an id of the hub, or a path."""
     known = PRIORS[model].model if model in PRIORS else model
     if known is None:
         return False
@@ -45,19 +39,10 @@ def weights_present(model: str) -> bool:
 
 
 def local_weights(model: str | Path, *, patterns: Sequence[str] = SAFE) -> Path:
-    """The file or folder on this machine that holds a model; an id that is not in the hub's cache is downloaded.
+    """The file or folder on this machine that holds a model, given by its path or its id on the hub.
 
-    Parameters
-    ----------
-    model : str or path
-        A path, or an id such as ``depth-anything/Depth-Anything-V2-Small-hf``.
-    patterns : sequence of str
-        Files of the repository to download. By default no pickles, since loading a pickle can run any code.
-
-    Raises
-    ------
-    FileError
-        There is no such path; or the id is not in the cache and cannot be downloaded.
+    An id that is not in the hub's cache is downloaded: the files of the repository that match `patterns`. By default
+    these are no pickles, since loading a pickle can run any code.
     """
     path = Path(model).expanduser()
     if path.exists():
@@ -81,7 +66,7 @@ def local_weights(model: str | Path, *, patterns: Sequence[str] = SAFE) -> Path:
 
 
 def weights_digest(place: Path) -> str:
-    """What identifies the weights: the commit for a folder of the hub's cache, or else a hash of the files."""
+    """An identifier of the weights: the commit for a folder of the hub's cache, or else a hash of the files."""
     if place.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", place.name):
         return f"{place.parent.parent.name}@{place.name}"
     digest = hashlib.sha256()
@@ -111,13 +96,7 @@ def require_safetensors(folder: Path) -> None:
 
 
 def short_name(model: str | Path) -> str:
-    """The last part of an id or path, as it appears in records.
-
-    Examples
-    --------
-    >>> short_name("depth-anything/Depth-Anything-V2-Small-hf")
-    'Depth-Anything-V2-Small-hf'
-    """
+    """The last part of an id or path, as it appears in records."""
     name = Path(model).name
     if not name:
         raise InputError(f"{param('model')} must be an id or a path, got {str(model)!r} instead.")

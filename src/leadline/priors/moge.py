@@ -38,7 +38,7 @@ class MogePrior(PriorSource):
     """A prior from MoGe-2 or MoGe-3: an estimate of metric depth, a mask, and a camera.
 
     Pixels outside of its mask, mostly sky, are not valid. MoGe-3 refines its depth by sparse convolutions of the
-    package FlexGEMM, which run on CUDA only; elsewhere the network is loaded without its refiner, and `note` says so.
+    package FlexGEMM, which run on CUDA only; elsewhere the network runs without its refiner, and `note` reports it.
 
     Parameters
     ----------
@@ -59,19 +59,8 @@ class MogePrior(PriorSource):
         From 0, coarse and fast, to 9.
     refine_steps : int, optional
         Refinement steps of MoGe-3. Default: 3 where its refiner can run, 0 elsewhere.
-    name : str, optional
-        For records. Default: the last part of `model`.
-    threads : int, optional
-        Number of processor threads. Default: torch's own choice.
-
-    Raises
-    ------
-    MissingExtra
-        The package, or torch, is not installed.
-    InputError
-        An option is out of its range or does not apply to this version or device.
-    FileError
-        There is no such model.
+    name, threads : optional
+        Name for records, by default the last part of `model`; number of processor threads, by default torch's choice.
     """
 
     quantity: PriorKind = "depth"
@@ -91,14 +80,30 @@ class MogePrior(PriorSource):
         name: str | None = None,
         threads: int | None = None,
     ) -> None:
-        _check(version, dtype, fov_x, focal, resolution_level, refine_steps)
+        if version not in (2, 3):
+            raise InputError(f"{param('version')} must be 2 or 3, got {version!r} instead.")
+        check_dtype(dtype, ("float32", "float16"))
+        if fov_x is not None and focal is not None:
+            raise InputError(f"{param('fov_x')} and {param('focal')} exclude each other; give one of them.")
+        if fov_x is not None and not 0 < fov_x < 180:
+            raise InputError(f"{param('fov_x')} must be an angle between 0 and 180 degrees, got {fov_x!r} instead.")
+        if focal is not None and not (focal > 0 and math.isfinite(focal)):
+            raise InputError(f"{param('focal')} must be a positive number of pixels, got {focal!r} instead.")
+        if resolution_level not in range(10):
+            raise InputError(f"{param('resolution_level')} must be an integer from 0 to 9, got {resolution_level!r}.")
+        if refine_steps is not None and (version != 3 or not isinstance(refine_steps, int) or refine_steps < 0):
+            raise InputError(
+                f"{param('refine_steps')} must be at least 0, and is for MoGe-3 only, got {refine_steps!r}."
+            )
         if find_spec("moge") is None:  # checked before a download
             raise MissingMoge("which is not on PyPI")
         self.name = name or short_name(model)
         self.version, self.device, self.dtype = version, device, dtype
         self.fov_x, self.focal, self.resolution_level = fov_x, focal, resolution_level
         self._location = local_weights(model, patterns=(CHECKPOINT,))
-        self.checkpoint = _find_checkpoint(self._location)
+        self.checkpoint = self._location / CHECKPOINT if self._location.is_dir() else self._location
+        if not self.checkpoint.is_file():
+            raise FileError(f"{self._location}: there is no {CHECKPOINT} in it; give a MoGe checkpoint, or its folder.")
         self._threads = threads
         self._requested_steps = refine_steps
         self._network: Any = None
@@ -115,7 +120,7 @@ class MogePrior(PriorSource):
         )
 
     def fingerprint(self) -> str:
-        """A hash of the weights and every option; of the device it contains only whether the refiner runs on it."""
+        """A hash of the weights, of every option, and of whether the refiner runs on this device."""
         options = (self.version, self.dtype, self.fov_x, self.focal, self.resolution_level, self._choose()[2])
         return hashlib.sha256(repr((weights_digest(self._location), options)).encode()).hexdigest()
 
@@ -124,15 +129,16 @@ class MogePrior(PriorSource):
 
     def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
         height, width = as_image(image).shape[:2]
-        torch, network = _torch(), self._load()
+        torch, network = torch_module("transformers", "MoGe"), self._load()
         _, device, steps = self._choose()
         options: dict[str, Any] = {"refine_steps": steps} if self.version == 3 else {}
+        fov_x = self.fov_x if self.focal is None else math.degrees(2 * math.atan(width / (2 * self.focal)))
         try:
             with inference(torch, self._threads):
                 pixels = torch.from_numpy(image[None].copy()).to(device).permute(0, 3, 1, 2).float() / 255
                 found = network.infer(
                     pixels,
-                    fov_x=_field_of_view(self.fov_x, self.focal, width),
+                    fov_x=fov_x,
                     resolution_level=self.resolution_level,
                     apply_mask=False,  # the mask is returned as `valid`; depth outside of it stays readable
                     use_fp16=self.dtype == "float16",
@@ -158,8 +164,7 @@ class MogePrior(PriorSource):
     def _choose(self) -> tuple[Any, Any, int]:
         """The class of the network, its device, and the number of refinement steps; chosen once per process."""
         if self._choice is None:
-            torch = _torch()
-            device = torch_device(torch, self.device, self.dtype)
+            device = torch_device(torch_module("transformers", "MoGe"), self.device, self.dtype)
             kind, refiner = _network_class(self.version)
             able = refiner and device.type == "cuda"
             if self._requested_steps and not able:
@@ -179,7 +184,7 @@ class MogePrior(PriorSource):
             try:
                 with warnings.catch_warnings():
                     if options:
-                        warnings.simplefilter("ignore")  # that the refiner's weights are not used
+                        warnings.simplefilter("ignore")  # a warning that the refiner's weights are not used
                     network = kind.from_pretrained(str(self.checkpoint), **options)
                 self._network = network.to(device).eval()
             except Exception as error:  # a pickle with more than weights, the keys of another version, no memory
@@ -193,25 +198,9 @@ def pixel_camera(intrinsics: NDArray[Any], width: int, height: int) -> Camera:
     """The camera of MoGe's normalised (3, 3) intrinsics, in pixels whose centres are at integers.
 
     MoGe measures in widths and heights of the image from its corner, half a pixel before the first centre.
-
-    Examples
-    --------
-    >>> pixel_camera(np.array([[0.5, 0, 0.5], [0, 1.0, 0.5], [0, 0, 1]]), 4, 2)
-    Camera(width=4, height=2, fx=2.0, fy=2.0, cx=1.5, cy=0.5)
     """
     (fx, _, cx), (_, fy, cy), _ = intrinsics.astype(np.float64).tolist()
     return Camera(width, height, fx * width, fy * height, cx * width - 0.5, cy * height - 0.5)
-
-
-def _field_of_view(fov_x: float | None, focal: float | None, width: int) -> float | None:
-    return fov_x if focal is None else math.degrees(2 * math.atan(width / (2 * focal)))
-
-
-def _find_checkpoint(location: Path) -> Path:
-    checkpoint = location / CHECKPOINT if location.is_dir() else location
-    if not checkpoint.is_file():
-        raise FileError(f"{location}: there is no {CHECKPOINT} in it; give a MoGe checkpoint, or its folder.")
-    return checkpoint
 
 
 def _network_class(version: int) -> tuple[Any, bool]:
@@ -229,42 +218,11 @@ def _network_class(version: int) -> tuple[Any, bool]:
         cause: Exception = error
     except Exception as error:  # a broken CUDA library may raise other errors than ImportError
         cause = error
-    sys.modules.setdefault(_REFINER, _placeholder())
+    placeholder = ModuleType(_REFINER)
+    placeholder.Sparse3DUNet = None  # type: ignore[attr-defined]
+    sys.modules.setdefault(_REFINER, placeholder)
     try:
         return import_module(module).MoGeModel, False
     except Exception as error:
         sys.modules.pop(_REFINER, None)
         raise MissingMoge(f"and the one installed cannot be imported ({first_line(cause)}); again") from error
-
-
-def _placeholder() -> ModuleType:
-    placeholder = ModuleType(_REFINER)
-    placeholder.Sparse3DUNet = None  # type: ignore[attr-defined]
-    return placeholder
-
-
-def _torch() -> Any:
-    return torch_module("transformers", "MoGe")
-
-
-def _check(
-    version: int,
-    dtype: str,
-    fov_x: float | None,
-    focal: float | None,
-    resolution_level: int,
-    refine_steps: int | None,
-) -> None:
-    if version not in (2, 3):
-        raise InputError(f"{param('version')} must be 2 or 3, got {version!r} instead.")
-    check_dtype(dtype, ("float32", "float16"))
-    if fov_x is not None and focal is not None:
-        raise InputError(f"{param('fov_x')} and {param('focal')} exclude each other; give one of them.")
-    if fov_x is not None and not 0 < fov_x < 180:
-        raise InputError(f"{param('fov_x')} must be an angle between 0 and 180 degrees, got {fov_x!r} instead.")
-    if focal is not None and not (focal > 0 and math.isfinite(focal)):
-        raise InputError(f"{param('focal')} must be a positive number of pixels, got {focal!r} instead.")
-    if resolution_level not in range(10):
-        raise InputError(f"{param('resolution_level')} must be an integer from 0 to 9, got {resolution_level!r}.")
-    if refine_steps is not None and (version != 3 or not isinstance(refine_steps, int) or refine_steps < 0):
-        raise InputError(f"{param('refine_steps')} must be at least 0, and is for MoGe-3 only, got {refine_steps!r}.")

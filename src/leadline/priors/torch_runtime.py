@@ -35,20 +35,14 @@ def check_dtype(dtype: str, allowed: Sequence[str] = DTYPES) -> None:
 
 
 def torch_device(torch: Any, device: str, dtype: str = "float32") -> Any:
-    """The ``torch.device`` of that name, after a test computation; "auto" is CUDA, MPS or the processor.
-
-    Raises
-    ------
-    InputError
-        torch does not know the device, this machine does not have it, or it does not support the dtype.
-    """
+    """The ``torch.device`` of that name, after a test computation; "auto" is CUDA, MPS or the processor."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     check_dtype(dtype)
     try:
         found = torch.device(device)
         (torch.zeros(1, device=found, dtype=getattr(torch, dtype)) + 1)  # only a computation shows whether it works
-    except Exception as error:  # which type it is depends on the device and the build of torch
+    except Exception as error:  # the type of the error depends on the device and the build of torch
         raise InputError(
             f"{param('device')} {device!r} cannot be used here in {dtype} ({first_line(error)}). "
             "Use auto, cpu, or a device that this build of torch supports."

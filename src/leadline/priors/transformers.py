@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,17 +13,9 @@ from numpy.typing import NDArray
 from leadline.base.errors import FileError, InputError, param, require_choice
 from leadline.core.prior import Prior, PriorKind
 from leadline.geometry.cameras import Camera
-from leadline.io.reading import read_json
-from leadline.priors import PriorSource, as_image, default_floor
+from leadline.io.files import read_json
+from leadline.priors import PriorSource, as_image, default_floor, torch_runtime
 from leadline.priors.model_files import local_weights, require_safetensors, short_name, weights_digest
-from leadline.priors.torch_runtime import (
-    check_dtype,
-    first_line,
-    inference,
-    require_packages,
-    torch_device,
-    torch_module,
-)
 
 EXTRA = "transformers"
 Gauge = Literal["metric", "scale", "affine", "unknown"]
@@ -40,15 +31,7 @@ MEANINGS: dict[str, tuple[PriorKind, str]] = {
 
 
 def meaning(config: dict[str, Any]) -> tuple[PriorKind, str] | None:
-    """Quantity and gauge of the predictions of a model with that ``config.json``; None if its type is not known.
-
-    Examples
-    --------
-    >>> meaning({"model_type": "depth_anything"})
-    ('disparity', 'affine')
-    >>> meaning({"model_type": "depth_anything", "depth_estimation_type": "metric"})
-    ('depth', 'metric')
-    """
+    """Quantity and gauge of the predictions of a model with that ``config.json``; None if its type is not known."""
     kind = config.get("model_type")
     if config.get("depth_estimation_type") == "metric":
         return "depth", "metric"
@@ -79,10 +62,8 @@ class TransformersPrior(PriorSource):
     device : str
         "auto", "cpu", "cuda", "cuda:1", "mps", ...
     dtype : {"float32", "float16", "bfloat16"}
-    name : str, optional
-        For records. Default: the last part of `model`.
-    threads : int, optional
-        Number of processor threads. Default: torch's own choice.
+    name, threads : optional
+        Name for records, by default the last part of `model`; number of processor threads, by default torch's choice.
     """
 
     def __init__(
@@ -97,8 +78,9 @@ class TransformersPrior(PriorSource):
         name: str | None = None,
         threads: int | None = None,
     ) -> None:
-        require_packages(("torch", "transformers"), EXTRA, f"the model {model}")  # checked before a download
-        check_dtype(dtype)
+        # Checked before a download.
+        torch_runtime.require_packages(("torch", "transformers"), EXTRA, f"the model {model}")
+        torch_runtime.check_dtype(dtype)
         self.device, self.dtype = device, dtype
         self.folder = local_weights(model)
         require_safetensors(self.folder)
@@ -136,7 +118,7 @@ class TransformersPrior(PriorSource):
         height, width = as_image(image).shape[:2]
         torch, network, processor = self._load()
         try:
-            with inference(torch, self._threads):
+            with torch_runtime.inference(torch, self._threads):
                 pixels = preprocess(torch, processor, image)
                 outputs = network(pixel_values=pixels.to(network.device, network.dtype))
                 outputs.predicted_depth = outputs.predicted_depth.float()  # only the network uses a smaller dtype
@@ -144,15 +126,18 @@ class TransformersPrior(PriorSource):
                 values = depth.cpu().numpy()
         except Exception as error:  # out of memory, too small for the patches: torch's errors share no base class
             raise InputError(
-                f"{self.name}: the network failed on an image of {width}x{height}: {first_line(error)}."
+                f"{self.name}: the network failed on an image of {width}x{height}: {torch_runtime.first_line(error)}."
             ) from error
-        camera = _camera(field_of_view, height, width)
+        camera = None
+        if field_of_view is not None and 0.0 < field_of_view < 180.0:  # horizontal, in degrees
+            focal = 0.5 * width / float(np.tan(0.5 * np.deg2rad(field_of_view)))
+            camera = Camera(width, height, focal, focal, (width - 1) / 2, (height - 1) / 2)
         return Prior(values, kind=self.quantity, floor=self.floor, camera=camera)
 
     def _load(self) -> tuple[Any, Any, Any]:
         if self._loaded is None:
-            torch = torch_module(EXTRA, f"the model {self.name}")
-            device = torch_device(torch, self.device, self.dtype)
+            torch = torch_runtime.torch_module(EXTRA, f"the model {self.name}")
+            device = torch_runtime.torch_device(torch, self.device, self.dtype)
             family = import_module("transformers").AutoModelForDepthEstimation
             network = load_network(family, self.folder, getattr(torch, self.dtype))
             self._loaded = torch, network.to(device), load_processor(self.folder, self._config)
@@ -160,13 +145,7 @@ class TransformersPrior(PriorSource):
 
 
 def load_network(family: Any, folder: Path, dtype: Any) -> Any:
-    """The network of a folder in evaluation mode, on the processor, with every weight from the file.
-
-    Raises
-    ------
-    FileError
-        transformers cannot load it; or weights are missing or of another size, and so would be random.
-    """
+    """The network of a folder in evaluation mode, on the processor, with every weight from the file."""
     logging = import_module("transformers.utils.logging")
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # a library must not write to the terminal
@@ -180,7 +159,7 @@ def load_network(family: Any, folder: Path, dtype: Any) -> Any:
             output_loading_info=True,
         )
     except Exception as error:
-        raise FileError(f"{folder}: transformers cannot load it: {first_line(error)}.") from error
+        raise FileError(f"{folder}: transformers cannot load it: {torch_runtime.first_line(error)}.") from error
     finally:
         if bars:
             logging.enable_progress_bar()
@@ -196,13 +175,13 @@ def load_network(family: Any, folder: Path, dtype: Any) -> Any:
 def load_processor(folder: Path, config: dict[str, Any]) -> Any:
     """The model's image processor; for Depth Pro, whose processor needs torchvision, our own with its settings."""
     if config.get("model_type") == "depth_pro":
-        return _DepthProProcessor.read(folder)
+        return _DepthProProcessor(folder)
     family = import_module("transformers").AutoImageProcessor
     try:
         return family.from_pretrained(folder, backend="pil", trust_remote_code=False, local_files_only=True)
     except Exception as error:
         raise FileError(
-            f"{folder}: transformers cannot open its preprocessor_config.json: {first_line(error)}."
+            f"{folder}: transformers cannot open its preprocessor_config.json: {torch_runtime.first_line(error)}."
         ) from error
 
 
@@ -235,28 +214,14 @@ class _DepthProProcessor:
     """Input and output of Depth Pro (Bochkovskii et al. 2024), without torchvision.
 
     The image is normalised and then resized. The network predicts inverse depth times f / width.
-
-    Parameters
-    ----------
-    size : (height, width)
-        Size of the network's input.
-    mean, std : three numbers each
-        Normalisation of colours in [0, 1].
     """
 
-    def __init__(self, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> None:
-        self.size = size
-        self.mean = np.asarray(mean, np.float32)
-        self.std = np.asarray(std, np.float32)
-
-    @classmethod
-    def read(cls, folder: Path) -> _DepthProProcessor:
-        """The processor for a model's ``preprocessor_config.json``; `FileError` if that is missing or incomplete."""
+    def __init__(self, folder: Path) -> None:
         file = folder / "preprocessor_config.json"
         found = read_json(file, "the settings of an image processor")
         try:
-            size = int(found["size"]["height"]), int(found["size"]["width"])
-            return cls(size, found["image_mean"], found["image_std"])
+            self.size = int(found["size"]["height"]), int(found["size"]["width"])  # of the network's input
+            self.mean, self.std = (np.asarray(found[key], np.float32) for key in ("image_mean", "image_std"))
         except (KeyError, TypeError, ValueError) as error:
             raise FileError(f"{file}: a key is missing or wrong ({error}).") from error
 
@@ -276,11 +241,3 @@ class _DepthProProcessor:
             field_of_view = float(degrees)
         resized = torch.nn.functional.interpolate(inverse[:, None], size, mode="bilinear", align_corners=False)
         return 1.0 / resized[0, 0].clamp(1e-4, 1e4), field_of_view
-
-
-def _camera(field_of_view: float | None, height: int, width: int) -> Camera | None:
-    """A pinhole camera with that horizontal field of view in degrees and its principal point in the image's middle."""
-    if field_of_view is None or not 0.0 < field_of_view < 180.0:
-        return None
-    focal = 0.5 * width / float(np.tan(0.5 * np.deg2rad(field_of_view)))
-    return Camera(width, height, focal, focal, (width - 1) / 2, (height - 1) / 2)

@@ -1,4 +1,4 @@
-"""Priors that need no network: files of earlier predictions, those of scene folders, and a constant."""
+"""Priors that need no network: saved predictions, the predictions in scene folders, and a constant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, InputError
 from leadline.core.prior import Prior, PriorKind
-from leadline.io.depth.files import DEPTH_SUFFIXES
+from leadline.io.depth import DEPTH_SUFFIXES
 from leadline.io.priors import read_prior
 from leadline.priors import PriorSource
 
@@ -20,11 +20,6 @@ def find_prediction(folder: Path, name: str) -> Path:
     """The file in `folder` with the prediction for the image `name`.
 
     For the name ``a/b`` that is ``a/b.*``, ``a_b.*`` or ``b.*``, in this order.
-
-    Raises
-    ------
-    FileError
-        There is no such file in a format that can be read.
     """
     stems = (name, name.replace("/", "_"), Path(name).name)
     tried = [folder / f"{stem}{suffix}" for stem in stems for suffix in DEPTH_SUFFIXES]
@@ -34,6 +29,15 @@ def find_prediction(folder: Path, name: str) -> Path:
     return found
 
 
+def require_image_size(file: Path, shape: tuple[int, ...], image: tuple[int, ...]) -> None:
+    """Raise `FileError` unless a prediction has the height and width of its image."""
+    if shape != image[:2]:
+        raise FileError(
+            f"{file}: the prediction is {shape[1]}x{shape[0]}, the image {image[1]}x{image[0]}. Save it at the image's "
+            "size."
+        )
+
+
 class FilePriors(PriorSource):
     """Predictions saved earlier, one file per image, found by the image's name as `find_prediction` does.
 
@@ -41,7 +45,7 @@ class FilePriors(PriorSource):
     ----------
     folder : str or path
     kind, floor : optional
-        As for `read_prior`. Default: what the sidecar file says; depth where there is none.
+        As for `read_prior`. Default: as in the sidecar file, or depth if there is none.
     name : str, optional
         For records. Default: the folder's name.
     """
@@ -49,12 +53,7 @@ class FilePriors(PriorSource):
     gauge = "unknown"
 
     def __init__(
-        self,
-        folder: str | Path,
-        *,
-        kind: PriorKind | None = None,
-        floor: float | None = None,
-        name: str | None = None,
+        self, folder: str | Path, *, kind: PriorKind | None = None, floor: float | None = None, name: str | None = None
     ) -> None:
         self.folder = Path(folder)
         if not self.folder.is_dir():
@@ -76,17 +75,13 @@ class FilePriors(PriorSource):
         if name is None:
             raise InputError("priors from files are found by the image's name, and this image has none.")
         path = find_prediction(self.folder, name)
-        prior = read_prior(path, kind=self.kind, floor=self.floor)
-        if prior.shape != image.shape[:2]:
-            raise FileError(
-                f"{path}: the prediction is {prior.shape[1]}x{prior.shape[0]}, "
-                f"the image {image.shape[1]}x{image.shape[0]}. Save it at the image's size."
-            )
+        prior = read_prior(path, kind=self.kind, floor=self.floor).prior
+        require_image_size(path, prior.shape, image.shape)
         return prior
 
 
 class ScenePriors(PriorSource):
-    """The prediction of that index that a scene folder contains (``priors`` in its ``scene.json``)."""
+    """The prediction of a scene folder at an index of ``priors`` in its ``scene.json``."""
 
     name = "scene"
     quantity: PriorKind = "depth"  # each scene states its own

@@ -1,1 +1,1 @@
-"""Pictures of maps that were computed elsewhere: nothing in here computes a score."""
+"""Pictures, diagnostics, figures and HTML reports of completed images and benchmark runs."""

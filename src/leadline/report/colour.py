@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from leadline.base.arrays import FloatArray, as_map
 from leadline.base.errors import InputError, param, require_choice
@@ -18,29 +18,11 @@ Scheme = Literal["depth", "error"]
 Picture = NDArray[np.uint8]  # (H, W, 3) RGB
 
 UNKNOWN = (128, 128, 128)
-_STOPS: dict[Scheme, list[tuple[int, int, int]]] = {
+_STOPS: dict[Scheme, str] = {
     # far to near: dark blue, purple, coral, pale yellow
-    "depth": [
-        (11, 16, 57),
-        (47, 25, 100),
-        (92, 35, 131),
-        (152, 44, 124),
-        (206, 62, 93),
-        (236, 104, 83),
-        (255, 149, 85),
-        (254, 200, 121),
-        (251, 244, 190),
-    ],
+    "depth": "0b1039 2f1964 5c2383 982c7c ce3e5d ec6853 ff9555 fec879 fbf4be",
     # no error to large error: off-white, ochre, rust, dark red
-    "error": [
-        (247, 246, 231),
-        (223, 205, 145),
-        (211, 157, 47),
-        (193, 105, 8),
-        (163, 56, 4),
-        (119, 20, 18),
-        (70, 0, 17),
-    ],
+    "error": "f7f6e7 dfcd91 d39d2f c16908 a33804 771412 460011",
 }
 
 
@@ -51,6 +33,18 @@ def colour_range(values: FloatArray, scheme: Scheme = "depth") -> tuple[float, f
         return float("nan"), float("nan")
     low, high = (float(value) for value in np.percentile(np.asarray(values)[known], (1, 99)))
     return (low, high) if scheme == "depth" else (0.0, high)
+
+
+def round_up(value: float) -> float:
+    """A round number for the end of a colour scale: the next larger of 1, 1.5, 2, 3, 5 and 7 times a power of ten.
+
+    Examples
+    --------
+    >>> round_up(0.021), round_up(7.0), round_up(8.0)
+    (0.03, 7.0, 10.0)
+    """
+    power = 10.0 ** np.floor(np.log10(max(value, 1e-4)))
+    return next(float(f"{step * power:.3g}") for step in (1, 1.5, 2, 3, 5, 7, 10) if step * power >= value * (1 - 1e-9))
 
 
 def colourise(
@@ -68,11 +62,6 @@ def colourise(
     low, high : float, optional
         Range of the colours; see `colour_range` for the default.
     scheme : {"depth", "error"}
-
-    Raises
-    ------
-    InputError
-        The scheme is unknown, or the range is empty or, for depth, not positive.
 
     Examples
     --------
@@ -117,40 +106,40 @@ def normals_picture(normals: FloatArray) -> Picture:
     return picture
 
 
-def draw_measurements(
-    sparse: FloatArray, image: Picture, *, low: float, high: float, radius: float | None = None
-) -> Picture:
+def draw_measurements(sparse: FloatArray, image: Picture, *, low: float, high: float) -> Picture:
     """Measurements as discs coloured by depth on a faded grey image, so that single pixels are visible.
 
-    Parameters
-    ----------
-    sparse : (H, W) array
-        Metres; NaN, inf and values <= 0 are not measured.
-    image : (H, W, 3) uint8 array
-    low, high : float
-        Range of the colours in metres, as for `colourise`.
-    radius : float, optional
-        Radius of the discs in pixels. Default: a third of the mean distance between measurements, from 1 to 6 pixels.
+    The radius of the discs is a third of the mean distance between measurements, from 1 to 6 pixels. `low` and `high`
+    are the range of the colours in metres, as for `colourise`.
     """
     sparse = as_map(sparse, "sparse")
     known = _known(sparse, "depth")
-    grey = np.asarray(image).mean(axis=-1, keepdims=True) * 0.35 + 150
-    picture = np.repeat(grey, 3, axis=-1).astype(np.uint8)
+    picture = fade_image(image)
     rows, columns = np.nonzero(known)
-    if not len(rows):
-        return picture
-    if radius is None:
+    if rows.size:
         covered = (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
-        radius = float(np.clip(np.sqrt(covered / len(rows)) / 3, 1, 6))
-    colours = colourise(sparse, low=low, high=high)[known]
-    reach = int(radius)
-    for down in range(-reach, reach + 1):
-        for right in range(-reach, reach + 1):
-            if down * down + right * right <= radius * radius:
-                y, x = rows + down, columns + right
-                inside = (y >= 0) & (y < sparse.shape[0]) & (x >= 0) & (x < sparse.shape[1])
-                picture[y[inside], x[inside]] = colours[inside]
+        radius = float(np.clip(np.sqrt(covered / rows.size) / 3, 1, 6))
+        paint_discs(picture, rows, columns, colourise(sparse, low=low, high=high)[known], radius)
     return picture
+
+
+def fade_image(image: Picture) -> Picture:
+    """The image in light grey, on which coloured discs stand out."""
+    grey = np.asarray(image).mean(axis=-1, keepdims=True) * 0.35 + 150
+    return np.repeat(grey, 3, axis=-1).astype(np.uint8)
+
+
+def paint_discs(
+    picture: Picture, rows: NDArray[np.intp], columns: NDArray[np.intp], colours: ArrayLike, radius: float
+) -> None:
+    """Paint discs onto `picture`, in place, around n pixels; `colours` is (n, 3), or (3,) for all."""
+    height, width, _ = picture.shape
+    colours = np.broadcast_to(np.asarray(colours, np.uint8), (rows.size, 3))
+    steps = range(-int(radius), int(radius) + 1)
+    for down, right in ((i, j) for i in steps for j in steps if i * i + j * j <= radius * radius):
+        y, x = rows + down, columns + right
+        inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+        picture[y[inside], x[inside]] = colours[inside]
 
 
 def _known(values: FloatArray, scheme: Scheme) -> NDArray[np.bool_]:
@@ -160,8 +149,7 @@ def _known(values: FloatArray, scheme: Scheme) -> NDArray[np.bool_]:
 
 def _ramp(position: FloatArray, scheme: Scheme) -> Picture:
     """Colours, (N, 3), at positions in [0, 1] of a scheme, linear between its stops."""
-    require_choice("scheme", scheme, Scheme)
-    stops = np.array(_STOPS[scheme], dtype=np.float64)
+    stops = np.array([list(bytes.fromhex(colour)) for colour in _STOPS[scheme].split()], np.float64)
     places = np.linspace(0, 1, len(stops))
     channels = [np.interp(np.clip(position, 0, 1), places, stops[:, channel]) for channel in range(3)]
     return np.rint(np.stack(channels, axis=-1)).astype(np.uint8)

@@ -1,9 +1,11 @@
-"""One completed image with its inputs: its scores, its response curves, and completions at an exponent set by hand."""
+"""One completed image: its scores, response curves, completions at an exponent set by hand, views and points."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,17 +13,23 @@ from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import InputError, param
-from leadline.bench.metrics import depth_scores, normal_scores, relative_error
+from leadline.base.registry import suggestion
+from leadline.bench.metrics import depth_scores, normal_scores, normals, relative_error
 from leadline.core.fit.response import Response
 from leadline.core.inputs import Pairs, check_inputs
-from leadline.core.pipeline import calibrate_prior, reconstruct_depth
+from leadline.core.pipeline import Completion, calibrate_prior, reconstruct_depth
 from leadline.core.prior import Prior
-from leadline.core.results import Completion
 from leadline.geometry.cameras import CameraModel
-from leadline.report.diagnostics.curves import binned_percentiles, gain_curve
-from leadline.report.diagnostics.diagnosis import ADAPTIVE
-from leadline.report.diagnostics.exponent_profile import FIXED_EXPONENTS, exponent_profile, fit_at_exponent
-from leadline.report.diagnostics.linearity import sample_held_out
+from leadline.report.colour import Picture, colour_range, colourise, draw_measurements, normals_picture
+from leadline.report.diagnostics import ADAPTIVE, sample_pairs
+from leadline.report.diagnostics.curves import (
+    FIXED_EXPONENTS,
+    binned_percentiles,
+    even_subset,
+    exponent_profile,
+    fit_at_exponent,
+    gain_curve,
+)
 from leadline.report.image_results import ImageResults
 
 LARGEST_EXPONENT = 20.0
@@ -29,27 +37,19 @@ LARGEST_EXPONENT = 20.0
 _PROFILE_PAIRS = 4000  # each exponent of the profile fits all of them
 _SHOWN_POINTS = 1500  # points of a scatter plot on a page
 _CURVE_POINTS = 80
+_MOST_CLOUD_POINTS = 400_000
+# Relative values at the dark end of the ramp are at least these, or noise would look like an error.
+_LEAST_ERROR_RANGE, _LEAST_CHANGE_RANGE = 0.02, 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class HeldExponent:
-    """A completion at an exponent that was set by hand; gain and offset are fitted to the same measurements.
-
-    Attributes
-    ----------
-    response : Response
-    rmse : float
-        Metres, of the response at the measurements that the fit used.
-    depth : (H, W) array
-        Metres, after the reconstruction.
-    change : (H, W) float64 array
-        Relative difference to the depth at the fitted exponent.
-    """
+    """A completion at an exponent that was set by hand; gain and offset are fitted to the same measurements."""
 
     response: Response
-    rmse: float
-    depth: FloatArray
-    change: NDArray[np.float64]
+    rmse: float  # metres, of the response at the measurements that the fit used
+    depth: FloatArray  # (H, W) metres, after the reconstruction
+    change: NDArray[np.float64]  # (H, W), relative difference to the depth at the fitted exponent
 
     @property
     def median_change(self) -> float:
@@ -63,54 +63,29 @@ class HeldExponent:
 
 @dataclass(frozen=True)
 class SceneScores:
-    """Errors against the ground truth, at the pixels that have one and were not measured.
+    """Errors against the ground truth, at the pixels that have one and were not measured."""
 
-    Attributes
-    ----------
-    absrel : float
-        Mean relative error.
-    mae, rmse : float
-        Metres.
-    pixels : int
-        Number of pixels compared.
-    normal_deg : float or None
-        Median angle between the normals in degrees; None if it was not computed.
-    """
-
-    absrel: float
-    mae: float
-    rmse: float
-    pixels: int
-    normal_deg: float | None = None
+    absrel: float  # mean relative error
+    mae: float  # metres
+    rmse: float  # metres
+    pixels: int  # number of pixels compared
+    normal_deg: float | None = None  # median angle between the normals in degrees; None if it was not computed
 
 
 @dataclass(frozen=True, eq=False)
 class CompletedScene:
-    """An image, what was completed, and the completion.
-
-    Attributes
-    ----------
-    title : str
-    image : (H, W, 3) uint8 array
-    prior : Prior
-    sparse : (H, W) array
-        Measurements in metres, NaN where there is none.
-    reference : (H, W) array or None
-        Ground truth in metres.
-    camera : CameraModel
-    completion : Completion
-    """
+    """An image with its prior, measurements, ground truth and completion."""
 
     title: str
-    image: NDArray[np.uint8]
+    image: NDArray[np.uint8]  # (H, W, 3)
     prior: Prior
-    sparse: FloatArray
-    reference: FloatArray | None
+    sparse: FloatArray  # (H, W) metres, NaN where there is no measurement
+    reference: FloatArray | None  # (H, W) metres, the ground truth
     camera: CameraModel
     completion: Completion
 
     def results(self) -> ImageResults:
-        """The scene as the diagnostics take it; without ground truth no pixel is scored."""
+        """The scene as the input of the diagnostics; without ground truth no pixel is scored."""
         shape = self.completion.depth.shape
         reference = np.full(shape, np.nan, np.float32) if self.reference is None else self.reference
         return ImageResults(
@@ -130,14 +105,9 @@ class CompletedScene:
         return math.nan if sigma is None else float(np.nanmedian(sigma))
 
     def score(self, depth: FloatArray, *, with_normals: bool) -> SceneScores | None:
-        """Scores of a depth map of this scene; None without ground truth.
+        """Scores of a depth map, (H, W) in metres; None without ground truth.
 
-        Parameters
-        ----------
-        depth : (H, W) array
-            Metres.
-        with_normals : bool
-            Also compare normals, which is meaningful only if the camera is known.
+        Normals are compared only `with_normals`, which is meaningful if the camera is known.
         """
         if self.reference is None:
             return None
@@ -147,13 +117,7 @@ class CompletedScene:
         return SceneScores(found.absrel, found.mae, found.rmse, found.support, angle)
 
     def hold_exponent(self, exponent: float) -> HeldExponent:
-        """The completion with the exponent held at a value, and gain and offset fitted again.
-
-        Raises
-        ------
-        InputError
-            The exponent is too large, or the prior spans too wide a range for it.
-        """
+        """The completion with the exponent held at a value, and gain and offset fitted again."""
         if not abs(exponent) <= LARGEST_EXPONENT:
             raise InputError(
                 f"{param('exponent')} must lie between {-LARGEST_EXPONENT:g} and {LARGEST_EXPONENT:g}, got {exponent}."
@@ -163,8 +127,7 @@ class CompletedScene:
         response = fit_at_exponent(exponent, used.paired_prior, used.measured, pairs.prior_range)
         calibrated = calibrate_prior(pairs, replace(completion.fit, response=response))
         depth, _ = reconstruct_depth(pairs, calibrated, completion.options.reconstruction)
-        error = np.asarray(calibrated.flat[used.where], np.float64) - used.measured
-        rmse = math.sqrt(float(np.mean(error * error)))
+        rmse = float(np.sqrt(np.mean((np.asarray(calibrated.flat[used.where], np.float64) - used.measured) ** 2)))
         return HeldExponent(response, rmse, depth, relative_error(depth, completion.depth))
 
     def response_curve(self, response: Response) -> dict[str, list[float]]:
@@ -183,15 +146,13 @@ class CompletedScene:
         """
         results, response = self.results(), self.completion.fit.response
         prior, measured = results.pairs()
-        h, prior_range = results.prior_depth(), results.prior_range()
+        prior_range = results.prior_range()
         all_pairs = self._pairs()
         used = np.flatnonzero(self.completion.fit.weights > 0)
         used = used[even_subset(used.size, _PROFILE_PAIRS)]
         pairs = all_pairs.paired_prior[used], all_pairs.measured[used]
-        places = sample_held_out(results.reference, results.scored)
-        places = places[np.isfinite(h.flat[places])]
-        reference = np.asarray(results.reference.flat[places], np.float64)
-        held_out = (h.flat[places], reference) if places.size else None
+        places, *held_out = sample_pairs(results)
+        reference = held_out[1]
         profile = exponent_profile(*pairs, response.exponent, prior_range=prior_range, held_out=held_out)
         gains = {}
         for name, exponent in {**FIXED_EXPONENTS, ADAPTIVE: response.exponent}.items():
@@ -201,10 +162,11 @@ class CompletedScene:
                 continue
             gain = gain_curve(found, prior, points=_CURVE_POINTS)
             gains[name] = {"depth": _rounded(gain.depth), "slope": _rounded(gain.slope)}
-        if held_out is None:
-            along, error = measured, np.asarray(response(prior), np.float64) - measured
-        else:
-            along, error = reference, np.asarray(self.completion.depth.flat[places], np.float64) - reference
+        along, error, scatter = measured, np.asarray(response(prior), np.float64) - measured, None
+        if places.size:
+            depth = np.asarray(self.completion.depth.flat[places], np.float64)
+            along, error, shown = reference, depth - reference, even_subset(places.size, _SHOWN_POINTS)
+            scatter = {"reference": _rounded(reference[shown]), "predicted": _rounded(depth[shown])}
         shown = even_subset(prior.size, _SHOWN_POINTS)
         return {
             "pairs": {"prior": _rounded(prior[shown]), "measured": _rounded(measured[shown])},
@@ -216,8 +178,8 @@ class CompletedScene:
                 "chosen": response.exponent,
             },
             "gains": gains,
-            "residual": {"held_out": held_out is not None, **binned_percentiles(along, error).to_dict()},
-            "scatter": self._scatter(places) if places.size else None,
+            "residual": {"held_out": places.size > 0, **binned_percentiles(along, error).to_dict()},
+            "scatter": scatter,
         }
 
     def _pairs(self) -> Pairs:
@@ -225,21 +187,81 @@ class CompletedScene:
         pairs, outliers = check_inputs(self.prior, self.sparse).pairs, self.completion.outliers
         return pairs if outliers is None else pairs.subset(~np.isin(pairs.where, outliers.where))
 
-    def _scatter(self, places: NDArray[np.intp]) -> dict[str, list[float]]:
-        chosen = places[even_subset(places.size, _SHOWN_POINTS)]
-        reference = self.results().reference.flat[chosen]
-        return {"reference": _rounded(reference), "predicted": _rounded(self.completion.depth.flat[chosen])}
+
+def error_range(scene: CompletedScene) -> float:
+    """The relative error at the dark end of the ramp, the same for every method; NaN without ground truth."""
+    if scene.reference is None:
+        return math.nan
+    high = colour_range(relative_error(scene.completion.depth, scene.reference), "error")[1]
+    return max(high, _LEAST_ERROR_RANGE) if math.isfinite(high) else _LEAST_ERROR_RANGE
 
 
-def even_subset(count: int, most: int) -> NDArray[np.intp]:
-    """At most `most` indices, evenly spread over `count`.
+def change_range(held: HeldExponent) -> float:
+    """The relative change at the dark end of the ramp."""
+    return max(colour_range(held.change, "error")[1], _LEAST_CHANGE_RANGE)
 
-    Examples
-    --------
-    >>> even_subset(5, 3).tolist(), even_subset(2, 3).tolist()
-    ([0, 2, 4], [0, 1])
+
+def draw_view(
+    scene: CompletedScene, name: str, *, held: HeldExponent | None = None, methods: Mapping[str, FloatArray]
+) -> Picture:
+    """A view of the scene, (H, W, 3) uint8.
+
+    Parameters
+    ----------
+    scene : CompletedScene
+    name : str
+        One of image, measurements, prior, depth, error, normals, uncertainty; held and change with `held`; and
+        depth, error and normals followed by a hyphen and the name of one of `methods`.
+    held : HeldExponent, optional
+    methods : mapping
+        Depth maps of other methods, by name.
     """
-    return np.linspace(0, count - 1, most).astype(np.intp) if count > most else np.arange(count)
+    low, high = colour_range(scene.completion.depth)
+    depth_picture, error_picture = partial(colourise, low=low, high=high), partial(colourise, low=0.0, scheme="error")
+    views: dict[str, Callable[[], Picture]] = {
+        "image": lambda: scene.image,
+        "measurements": lambda: draw_measurements(scene.sparse, scene.image, low=low, high=high),
+        "prior": lambda: colourise(scene.results().prior_depth()),
+    }
+    if scene.completion.sigma is not None:
+        views["uncertainty"] = partial(error_picture, scene.completion.sigma)
+    if held is not None:
+        views["held"] = partial(depth_picture, held.depth)
+        views["change"] = partial(error_picture, held.change, high=change_range(held))
+
+    def normals_view(depth: FloatArray) -> Picture:
+        return normals_picture(normals(depth, scene.camera))
+
+    def error_view(depth: FloatArray, reference: FloatArray) -> Picture:
+        return error_picture(relative_error(depth, reference), high=error_range(scene))
+
+    depths = {"": scene.completion.depth, **{f"-{method}": depth for method, depth in methods.items()}}
+    for suffix, depth in depths.items():
+        views[f"depth{suffix}"] = partial(depth_picture, depth)
+        views[f"normals{suffix}"] = partial(normals_view, depth)
+        if scene.reference is not None:
+            views[f"error{suffix}"] = partial(error_view, depth, scene.reference)
+    if name not in views:
+        raise InputError(f"there is no view {name!r} of this result; {suggestion(name, views)}")
+    return views[name]()
+
+
+def point_cloud_bytes(scene: CompletedScene, depth: FloatArray) -> bytes:
+    """A depth map as coloured points for a page: little endian, thinned evenly to 400,000.
+
+    Two uint32, the number of points n and of colourings c (image, depth and, if there is one, uncertainty); then (n, 3)
+    float32 in metres, x right, y down, z forward; then c times (n, 3) uint8.
+    """
+    low, high = colour_range(scene.completion.depth)
+    colours = [scene.image, colourise(depth, low=low, high=high)]
+    if scene.completion.sigma is not None:
+        colours.append(colourise(scene.completion.sigma, scheme="error"))
+    points = scene.camera.points(depth)
+    kept = np.flatnonzero(np.isfinite(points).all(axis=-1))
+    kept = kept[even_subset(kept.size, _MOST_CLOUD_POINTS)]
+    parts = [np.array([kept.size, len(colours)], "<u4"), points.reshape(-1, 3)[kept].astype("<f4")]
+    parts += [colour.reshape(-1, 3)[kept] for colour in colours]
+    return b"".join(part.tobytes() for part in parts)
 
 
 def _rounded(values: FloatArray) -> list[float]:

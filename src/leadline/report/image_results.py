@@ -25,8 +25,8 @@ from leadline.bench.run import CACHE, Evaluator
 from leadline.core.options import CompletionOptions, PresetName, as_options
 from leadline.core.prior import Prior
 from leadline.geometry.cameras import CameraModel
-from leadline.methods import method, run_method
-from leadline.priors.prediction_cache import PriorCache, content_hash
+from leadline.methods import MethodResult, method, run_method
+from leadline.priors.predictor import PriorCache, content_hash
 
 DEPTH_FOLDER = "depths"  # in the cache of the run
 FIXED_COORDINATES = ("gdisp", "gmetric", "glog")
@@ -42,55 +42,27 @@ class ImageCase(NamedTuple):
     case: str
     prior: str
 
+    @classmethod
+    def of(cls, record: Record) -> ImageCase:
+        """The image and case that a record belongs to."""
+        return cls(record.dataset, record.image, record.case, record.prior)
+
     def __str__(self) -> str:
         return f"{self.dataset}: {self.image}, {self.case}"
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction:
-    """The result of a method.
-
-    Attributes
-    ----------
-    depth : (H, W) float32
-        Metres, NaN where not predicted.
-    parameters : dict
-        Numbers that the method reports, e.g. its exponent.
-    """
-
-    depth: NDArray[np.float32]
-    parameters: dict[str, float]
-
-
-@dataclass(frozen=True, eq=False)
 class ImageResults:
-    """An image with its inputs, its ground truth and the predictions of methods.
-
-    Attributes
-    ----------
-    title : str
-    image : (H, W, 3) uint8
-    prior : Prior
-    sparse : (H, W) float
-        Measurements in metres, NaN where not measured.
-    reference : (H, W) float
-        Ground truth in metres, NaN where unknown.
-    scored : (H, W) bool
-        The held-out pixels.
-    camera : CameraModel or None
-        For normals; None if there are none to show.
-    predictions : dict
-        By the labels of the methods.
-    """
+    """An image with its inputs, its ground truth and the predictions of methods."""
 
     title: str
-    image: NDArray[np.uint8]
+    image: NDArray[np.uint8]  # (H, W, 3)
     prior: Prior
-    sparse: FloatArray
-    reference: FloatArray
-    scored: BoolArray
-    camera: CameraModel | None
-    predictions: dict[str, Prediction]
+    sparse: FloatArray  # (H, W) metres, NaN where not measured
+    reference: FloatArray  # (H, W) metres, the ground truth; NaN where unknown
+    scored: BoolArray  # (H, W), the held-out pixels
+    camera: CameraModel | None  # for normals; None if there are none to show
+    predictions: dict[str, MethodResult]  # by the labels of the methods
 
     def prior_depth(self) -> NDArray[np.float64]:
         """The prior as relative depth, (H, W) float64; NaN where it is invalid."""
@@ -98,18 +70,11 @@ class ImageResults:
         return np.where(np.isfinite(h) & (h > 0), h, np.nan)
 
     def prior_range(self) -> tuple[float, float]:
-        """Lowest and highest relative depth of the prior.
-
-        Raises
-        ------
-        InputError
-            The prior has no valid pixel.
-        """
+        """Lowest and highest relative depth of the prior; an `InputError` if it has no valid pixel."""
         h = self.prior_depth()
-        known = h[np.isfinite(h)]
-        if not known.size:
+        if not np.isfinite(h).any():
             raise InputError(f"{self.title}: the prior has no valid pixel.")
-        return float(known.min()), float(known.max())
+        return float(np.nanmin(h)), float(np.nanmax(h))
 
     def pairs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Relative prior depth and measured depth (m) at the pixels that have both, two (n,) float64 arrays."""
@@ -140,7 +105,7 @@ def compare_methods(
     valid : (H, W) bool array, optional
         False where neither prior nor measurements are used.
     options : CompletionOptions or {"best", "paper"}
-        Options of the response and of the completion, whose label tells the presets apart.
+        Options of the response and of the completion; the label of the completion names the preset.
     """
     options = as_options(options)
     presets = {LABELS["best"]: CompletionOptions.best(), LABELS["ours"]: CompletionOptions.paper()}
@@ -149,13 +114,9 @@ def compare_methods(
         prior = replace(prior, valid=valid if prior.valid is None else valid & prior.valid)
     measured = np.isfinite(sparse) & (sparse > 0) & (True if valid is None else valid)
     sparse = np.where(measured, sparse, np.nan)
-    predictions = {}
-    for name in FIXED_COORDINATES:
-        result = run_method(method(name), prior, sparse)
-        predictions[LABELS[name]] = Prediction(result.depth, result.parameters)
+    predictions = {LABELS[name]: run_method(method(name), prior, sparse) for name in FIXED_COORDINATES}
     for name, label in (("response", LABELS["response"]), ("ours", own_label)):
-        result = run_method(method(name), prior, sparse, options=options)
-        predictions[label] = Prediction(result.depth, result.parameters)
+        predictions[label] = run_method(method(name), prior, sparse, options=options)
     scored = np.isfinite(reference) & (reference > 0) & ~measured
     return ImageResults(title, image, prior, sparse, reference, scored, None, predictions)
 
@@ -163,22 +124,21 @@ def compare_methods(
 def recompute_results(folder: Path, image_case: ImageCase, methods: Sequence[str]) -> ImageResults:
     """The inputs and depth maps behind the records of a run for one image and case.
 
-    Parameters
-    ----------
-    folder : path
-        The run.
-    image_case : ImageCase
-    methods : labels, or names of methods with their default label
-        Each must have a record that did not fail.
-
-    Raises
-    ------
-    InputError
-        There is no such record, it failed, or the data, the prior or the model have changed since the run.
-    LeadlineError
-        The data cannot be read.
+    `methods` are labels, or names of methods with their default label. An `InputError` says if there is no such record,
+    it failed, or the data, the prior or the model have changed since the run.
     """
-    records = _records(folder, image_case, [LABELS.get(name, name) for name in methods])
+    with RecordStore(folder) as store:
+        there = {record.method: record for record in store.records() if ImageCase.of(record) == image_case}
+    records = {}
+    for label in (LABELS.get(name, name) for name in methods):
+        if label not in there:
+            known = f"its methods are {', '.join(there)}" if there else "it has no record of this image and case"
+            raise InputError(
+                f"{folder}: the run has no {label!r} for {image_case} with the prior {image_case.prior}; {known}."
+            )
+        if there[label].status == RecordStatus.FAILED:
+            raise InputError(f"{image_case}, {label}: the record failed: {there[label].reason}")
+        records[label] = there[label]
     evaluator = Evaluator(read_run_protocol(folder), folder / CACHE)
     inputs = evaluator.load(image_case.dataset, image_case.image, image_case.prior)
     for name, found in inputs.hashes.items():
@@ -198,7 +158,8 @@ def recompute_results(folder: Path, image_case: ImageCase, methods: Sequence[str
             # Depth in metres is a depth prior as well, and is stored as one.
             stored = Prior(evaluator.predict(inputs, observations, label).depth)
             depths.put(key, stored)
-        predictions[label] = Prediction(np.asarray(stored.values, np.float32), json.loads(record.parameters))
+        depth = np.asarray(stored.values, np.float32)
+        predictions[label] = MethodResult(depth, parameters=json.loads(record.parameters))
     loaded = inputs.loaded
     return ImageResults(
         str(image_case),
@@ -210,21 +171,3 @@ def recompute_results(folder: Path, image_case: ImageCase, methods: Sequence[str
         loaded.camera,
         predictions,
     )
-
-
-def _records(folder: Path, image_case: ImageCase, methods: Sequence[str]) -> dict[str, Record]:
-    with RecordStore(folder) as store:
-        there = {
-            record.method: record
-            for record in store.records()
-            if (record.dataset, record.image, record.case, record.prior) == tuple(image_case)
-        }
-    for label in methods:
-        if label not in there:
-            known = f"its methods are {', '.join(there)}" if there else "it has no record of this image and case"
-            raise InputError(
-                f"{folder}: the run has no {label!r} for {image_case} with the prior {image_case.prior}; {known}."
-            )
-        if there[label].status == RecordStatus.FAILED:
-            raise InputError(f"{image_case}, {label}: the record failed: {there[label].reason}")
-    return {label: there[label] for label in methods}

@@ -1,16 +1,26 @@
-"""Panels of pictures with titles, captions and colour bars, drawn with Pillow alone."""
+"""Panels of pictures with titles, captions and colour bars, drawn with Pillow alone: previews, projected points."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError, param
-from leadline.report.colour import Picture, Scheme, colour_bar, colour_range, colourise
+from leadline.report.colour import (
+    Picture,
+    Scheme,
+    colour_bar,
+    colour_range,
+    colourise,
+    draw_measurements,
+    fade_image,
+    paint_discs,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -19,10 +29,12 @@ if TYPE_CHECKING:
 _MARGIN, _GAP = 36, 22
 _INK, _GREY, _LINE = (28, 30, 34), (104, 108, 116), (206, 208, 212)
 _HEADING, _TITLE, _TEXT = 28, 19, 15  # font sizes in pixels
+# Four colours of Okabe and Ito, which colour-blind readers can distinguish, by their names in the caption.
+_COLOURS = {"orange": (213, 94, 0), "blue": (0, 114, 178), "green": (0, 158, 115), "pink": (204, 121, 167)}
+_WIDEST_TILE = 1200  # pixels
 
 
-@dataclass(frozen=True)
-class ColourBar:
+class ColourBar(NamedTuple):
     """The colour scale of a tile: a scheme, and the labels at the two ends of its bar."""
 
     scheme: Scheme
@@ -44,20 +56,8 @@ def draw_panel(rows: list[list[Tile]], *, heading: str = "", note: str = "", til
     """A grid of tiles on white, as a Pillow image.
 
     Pictures are scaled to `tile_width` and keep their aspect ratio. A row is as high as its highest picture, and rows
-    may differ in length. Text that is wider than its tile is shortened and ends in an ellipsis.
-
-    Parameters
-    ----------
-    rows : list of lists of Tile
-    heading, note : str
-        A line above the grid, and a smaller one below the heading.
-    tile_width : int
-        Width of each picture in pixels, at least 120 so that a colour bar fits.
-
-    Raises
-    ------
-    InputError
-        There is no tile, or the width is below 120.
+    may differ in length. Text that is wider than its tile is shortened and ends in an ellipsis. `heading` is a line
+    above the grid, and `note` a smaller one below it. `tile_width` is at least 120 pixels, so that a colour bar fits.
     """
     from PIL import Image, ImageDraw
 
@@ -97,14 +97,7 @@ def draw_panel(rows: list[list[Tile]], *, heading: str = "", note: str = "", til
 
 
 def draw_preview(image: Picture, depth: FloatArray) -> Image:
-    """An image beside its depth in colours, with the colour scale in metres below, as a Pillow image.
-
-    Parameters
-    ----------
-    image : (H, W, 3) uint8 array
-    depth : (H, W) array
-        Metres; NaN, inf and values <= 0 are unknown and grey.
-    """
+    """An image beside its depth in colours, with the colour scale in metres below, as a Pillow image."""
     from PIL import Image, ImageDraw
 
     low, high = colour_range(depth)
@@ -116,6 +109,42 @@ def draw_preview(image: Picture, depth: FloatArray) -> Image:
     canvas.paste(pictures, (0, 0))
     bar = ColourBar("depth", f"{low:.3g} m", f"{high:.3g} m")
     _draw_bar(canvas, ImageDraw.Draw(canvas), bar, pictures.width - size // 2, pictures.height + size // 3, size)
+    return canvas
+
+
+def draw_projected_points(
+    image: Picture, kept: FloatArray, dropped: Mapping[str, FloatArray], *, heading: str = "", note: str = ""
+) -> Image:
+    """Two tiles: the kept points coloured by depth, and below them the dropped points in one colour per reason.
+
+    `kept` is an (H, W) map in metres, NaN where there is no point; `dropped` has up to four such maps by reason. A map
+    may be larger than the image, with a margin of the same width on opposite sides for points outside the image; the
+    largest map sets the margin of the tile.
+    """
+    low, high = colour_range(kept)
+    bar = ColourBar("depth", f"{low:.1f} m", f"{high:.1f} m")
+    count = int(np.isfinite(kept).sum())
+    tiles = [Tile(draw_measurements(kept, image, low=low, high=high), "kept points", f"{count} pixels", bar)]
+    some = {reason: values for reason, values in dropped.items() if np.isfinite(values).any()}
+    if some:
+        named = dict(zip(dropped, _COLOURS, strict=False))  # the colour of a reason does not depend on the others
+        shown = _mark_points(image, {_COLOURS[named[reason]]: values for reason, values in some.items()})
+        tiles.append(Tile(shown, "dropped points", "; ".join(f"{named[reason]}: {reason}" for reason in some)))
+    width = max(min(image.shape[1], _WIDEST_TILE), 120)
+    return draw_panel([[tile] for tile in tiles], heading=heading, note=note, tile_width=width)
+
+
+def _mark_points(image: Picture, marks: Mapping[tuple[int, int, int], FloatArray]) -> Picture:
+    """Discs on the faded image, which has a white margin if points lie outside of it."""
+    height, width = (max(values.shape[axis] for values in marks.values()) for axis in (0, 1))
+    down, right = (height - image.shape[0]) // 2, (width - image.shape[1]) // 2
+    canvas = np.full((height, width, 3), 255, np.uint8)
+    canvas[down : down + image.shape[0], right : right + image.shape[1]] = fade_image(image)
+    # The many points outside the image are drawn first, so that they cover none inside it.
+    for colour, values in sorted(marks.items(), key=lambda item: -item[1].size):
+        rows, columns = np.nonzero(np.isfinite(values))
+        top, left = (height - values.shape[0]) // 2, (width - values.shape[1]) // 2
+        paint_discs(canvas, rows + top, columns + left, colour, max(1, round(width / 500)))
     return canvas
 
 

@@ -8,7 +8,6 @@ import pickle
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,28 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.apps.studio.access import is_allowed_host
 from leadline.apps.studio.command import find_predictors, open_studio, predictor_name
-from leadline.apps.studio.server import Limits, Studio
+from leadline.apps.studio.server import Limits, Studio, is_allowed_host
 from leadline.apps.studio.sessions import Role, Session
 from leadline.base.errors import InputError, MissingExtra
-from support.studio_client import KIND, Visitor, studio, write_scene
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Studio]:
-    with studio() as running:
-        yield running
-
-
-@pytest.fixture
-def visitor(server: Studio) -> Visitor:
-    return Visitor(server.port)
-
-
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return write_scene(tmp_path_factory.mktemp("scene"))
+from support.studio_client import KIND, Visitor, studio
 
 
 def test_wrong_files_give_a_sentence(visitor: Visitor, scene: dict[str, Path], tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,32 +16,16 @@ import numpy as np
 import pytest
 
 import leadline
-from leadline.apps.studio.form import option_fields, parse_options
+from leadline.apps.studio.form import form_fields, parse_options
 from leadline.apps.studio.server import Studio
 from leadline.core.options import CompletionOptions, as_options
-from leadline.io.clouds.ply import read_ply
-from leadline.io.depth.files import read_depth, read_values, write_depth
+from leadline.io.depth import read_depth, read_values, write_depth
 from leadline.io.frames import FrameFiles, read_frame
+from leadline.io.ply import read_ply
 from support.paths import ROOT
-from support.studio_client import KIND, Visitor, studio, write_scene
+from support.studio_client import KIND, Visitor
 
 BEST = CompletionOptions.best()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Studio]:
-    with studio() as running:
-        yield running
-
-
-@pytest.fixture
-def visitor(server: Studio) -> Visitor:
-    return Visitor(server.port)
-
-
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return write_scene(tmp_path_factory.mktemp("scene"))
 
 
 def complete_files(scene: dict[str, Path], options: CompletionOptions = BEST, **arguments: Any) -> leadline.Completion:
@@ -106,7 +89,7 @@ def options_of(program: str) -> CompletionOptions:
 
 
 def test_the_form_is_made_from_the_options() -> None:
-    fields = option_fields()
+    fields = form_fields()
     assert fields["fit_loss"].choices is not None
     assert fields["fit_loss"].choices[:2] == ["", "squared"]  # empty: as in the preset
     assert fields["preset"].choices == ["best", "paper"]

@@ -14,10 +14,10 @@ import pytest
 
 import leadline
 from leadline.apps.studio.server import Limits, Studio
-from leadline.core.warm_up import warm_up
-from leadline.io.depth.files import read_depth, read_values
+from leadline.core.pipeline import warm_up
+from leadline.io.depth import read_depth, read_values
 from support.browser import DESKTOP, PHONE, chromium
-from support.studio_client import studio, write_scene
+from support.studio_client import studio
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -33,11 +33,6 @@ def server() -> Iterator[Studio]:
     warm_up()  # compiling takes longer than a step of a test may
     with studio(limits=Limits(upload=2**20)) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return write_scene(tmp_path_factory.mktemp("scene"))
 
 
 @contextmanager

@@ -15,22 +15,11 @@ from leadline.apps.studio.jobs import Job, JobState, Worker
 from leadline.apps.studio.server import Studio
 from leadline.apps.studio.sessions import MAX_SESSIONS, Sessions
 from support.paths import ROOT
-from support.studio_client import KIND, Process, Visitor, studio, write_scene
+from support.studio_client import KIND, Process, Visitor
 
 # Between run 5 and run 20 an allocator's pools may still settle: 2 MB were measured. The maps of a run take 0.8 MB, so
 # fifteen runs that each keep theirs show as 10 MB and more.
 MEMORY_GROWTH = 6 * 2**20
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Studio]:
-    with studio() as running:
-        yield running
-
-
-@pytest.fixture
-def visitor(server: Studio) -> Visitor:
-    return Visitor(server.port)
 
 
 @pytest.fixture
@@ -38,11 +27,6 @@ def worker() -> Iterator[Worker]:
     worker = Worker()
     yield worker
     worker.close()
-
-
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return write_scene(tmp_path_factory.mktemp("scene"))
 
 
 def test_jobs_are_done_in_order(server: Studio, visitor: Visitor, scene: dict[str, Path]) -> None:

@@ -20,7 +20,7 @@ from leadline.core.inputs import TILES_PER_SIDE, image_tiles
 from leadline.core.noise import Noise
 from leadline.core.options import CompletionOptions, FitOptions
 from leadline.core.pipeline import complete
-from leadline.methods.global_fits import gdisp, glog, gmetric
+from leadline.methods.simple import gdisp, glog, gmetric
 from support.differences import central_jacobian
 from support.paths import SHARED
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from leadline.base.errors import InputError
 from leadline.core.fit.calibration import DIFFERENCE, LOG, LOG1P, SUM
-from leadline.core.fit.response import Response, exponent_slope, forward, inverse, slope
+from leadline.core.fit.response import Response, exponent_slope, forward
 from support.differences import central_jacobian
+from support.pair_twins import inverse, slope
 
 EPS = float(np.finfo(float).eps)
 ACCURATE = 1e-12  # relative, promised for |exponent| <= 20 and depths of 0.1 to 200 m

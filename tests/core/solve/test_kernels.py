@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from leadline.core.solve import kernels
-from leadline.core.solve.operators import Jacobi, Operator
+from leadline.core.solve.cg import Jacobi, Operator
 from support.operators import (
     FREE,
     INVALID,

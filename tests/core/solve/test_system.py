@@ -12,9 +12,9 @@ from scipy.sparse.linalg import spsolve
 from leadline.base.errors import InputError
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve.cg import SolveStatus
-from leadline.core.solve.multigrid.thin_plate_cycle import ThinPlateCycle
 from leadline.core.solve.reconstruction import reconstruct
 from leadline.core.solve.system import THIN_PLATE_FROM, System
+from leadline.core.solve.thin_plate_cycle import ThinPlateCycle
 from support.operators import (
     EDGES,
     FREE,

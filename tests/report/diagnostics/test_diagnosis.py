@@ -8,11 +8,10 @@ import pytest
 from leadline.base.errors import InputError
 from leadline.bench.tables import OURS, RESPONSE
 from leadline.core.prior import Prior
-from leadline.methods import method
-from leadline.report.diagnostics.curves import GROUPS
-from leadline.report.diagnostics.diagnosis import ADAPTIVE, SCALED_PRIOR, all_linearity, chosen_exponent, diagnose
-from leadline.report.diagnostics.exponent_profile import FIXED_EXPONENTS
-from leadline.report.image_results import ImageResults, Prediction
+from leadline.methods import MethodResult, method
+from leadline.report.diagnostics import ADAPTIVE, SCALED_PRIOR, all_linearity, chosen_exponent, diagnose
+from leadline.report.diagnostics.curves import FIXED_EXPONENTS, GROUPS
+from leadline.report.image_results import ImageResults
 
 
 def make_results(rng, shape=(90, 120)):
@@ -23,8 +22,7 @@ def make_results(rng, shape=(90, 120)):
     sparse[4::8, 4::8] = reference[4::8, 4::8]
     predictions = {}
     for name, label in {"gmetric": "GMetric", "response": RESPONSE, "ours": OURS}.items():
-        result = method(name)(prior, sparse)
-        predictions[label] = Prediction(result.depth, result.parameters)
+        predictions[label] = method(name)(prior, sparse)
     image = rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
     return ImageResults("made", image, prior, sparse, reference, np.isnan(sparse), None, predictions)
 
@@ -50,7 +48,7 @@ def test_without_a_recorded_exponent_it_is_estimated(rng):
     results = make_results(rng)
     recorded = results.predictions[RESPONSE].parameters["exponent"]
     bare = ImageResults(
-        **{**vars(results), "predictions": {"GMetric": Prediction(results.predictions["GMetric"].depth, {})}},
+        **{**vars(results), "predictions": {"GMetric": MethodResult(results.predictions["GMetric"].depth)}},
     )
     assert chosen_exponent(bare) == pytest.approx(recorded, rel=1e-3)
 

@@ -6,11 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from leadline.base.errors import InputError
-from leadline.report.diagnostics.linearity import depth_window, measure_linearity, pearson, sample_held_out
+from leadline.report.diagnostics.linearity import depth_window, measure_linearity, sample_held_out
 
 ROUNDING = 1e-9  # error of sums of a few thousand float64 numbers of order one
 
@@ -35,6 +33,7 @@ def test_a_perfect_prediction_has_no_trend_and_r_one():
 def test_a_shift_of_ten_centimetres_is_a_trend_error_of_ten_centimetres():
     depth = column(np.linspace(1.0, 3.0, 5000))
     found = measure_linearity(depth + 0.1, depth, everywhere(depth.shape))
+    assert found.pearson == pytest.approx(np.corrcoef(found.predicted, found.reference)[0, 1], abs=ROUNDING)
     assert found.trend_cm == pytest.approx(10, abs=1e-6)
     assert found.mae == pytest.approx(0.1, abs=ROUNDING)
     assert found.pearson == pytest.approx(1, abs=ROUNDING)
@@ -107,13 +106,3 @@ def test_too_few_pixels_for_a_bin_give_nan_and_no_crash():
     assert found.few_displayed
     assert math.isnan(found.trend_cm)
     assert math.isnan(found.pearson)
-
-
-@given(st.lists(st.floats(-5, 5), min_size=3, max_size=20, unique=True), st.floats(0.1, 10), st.floats(-10, 10))
-def test_pearson_is_invariant_to_scale_and_shift(values, scale, shift):
-    a = np.array(values)
-    b = np.sin(a) + 0.1 * a
-    if np.ptp(a) < 1e-3 or np.ptp(b) < 1e-3:
-        return
-    assert pearson(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-6)
-    assert pearson(a * scale + shift, b) == pytest.approx(pearson(a, b), abs=1e-6)

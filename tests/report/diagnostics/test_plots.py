@@ -9,15 +9,15 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.colors import to_rgb
 
 from leadline.base.errors import InputError
 from leadline.bench.tables import FIXED, OURS, RESPONSE
-from leadline.report import image_results
-from leadline.report.colour import colourise
+from leadline.methods import MethodResult
+from leadline.report.colour import colourise, round_up
+from leadline.report.diagnostics import SCALED_PRIOR, diagnose
 from leadline.report.diagnostics import plots as diagnostic_plots
-from leadline.report.diagnostics.diagnosis import SCALED_PRIOR, diagnose
 from leadline.report.figures.plotting import BLUE, ORANGE
-from leadline.report.image_results import Prediction
 
 
 def lines(axes):
@@ -38,7 +38,7 @@ def test_linearity_plot_has_the_points_and_the_error_maps(recomputed):
     every = np.concatenate([np.abs(p.depth - recomputed.reference).ravel() for p in recomputed.predictions.values()])
     for axes, name in zip(figure.axes[1:columns], recomputed.predictions, strict=True):
         error = np.abs(recomputed.predictions[name].depth - recomputed.reference)
-        high = diagnostic_plots._round_up(float(np.nanpercentile(every, 95)))
+        high = round_up(float(np.nanpercentile(every, 95)))
         expected = colourise(error, low=0.0, high=high, scheme="error")
         np.testing.assert_array_equal(axes.get_images()[0].get_array(), expected)
 
@@ -67,7 +67,7 @@ def test_groups_draw_every_point_and_its_colour():
     x, y = np.array([0.05, 0.05, 0.95]), np.array([0.05, 0.05, 0.95])
     picture = diagnostic_plots.point_picture(x, y, np.array([0, 1, 0], np.int8), ((0.0, 1.0), (0.0, 1.0)), cells=10)
     assert (picture[..., 3] > 0).sum() == 2
-    blue, orange = (np.array(diagnostic_plots._rgb(colour)) for colour in (BLUE, ORANGE))
+    blue, orange = (np.array(to_rgb(colour)) for colour in (BLUE, ORANGE))
     np.testing.assert_allclose(picture[9, 9, :3], blue)
     np.testing.assert_allclose(picture[0, 0, :3], (blue + orange) / 2)
     assert picture[0, 0, 3] > picture[9, 9, 3]
@@ -77,11 +77,13 @@ def test_groups_need_pixels(recomputed):
     few = np.full_like(recomputed.reference, np.nan)
     few[:2] = recomputed.reference[:2]
     with pytest.raises(InputError, match="fewer than 300"):
-        diagnostic_plots.plot_point_groups(image_results.ImageResults(**{**vars(recomputed), "reference": few}))
+        diagnostic_plots.plot_point_groups(replace(recomputed, reference=few))
 
 
 def test_an_extreme_exponent_is_drawn_at_the_largest_one_and_noted(recomputed):
-    extreme = replace(recomputed, predictions={RESPONSE: Prediction(recomputed.reference, {"exponent": -76.0})})
+    extreme = replace(
+        recomputed, predictions={RESPONSE: MethodResult(recomputed.reference, parameters={"exponent": -76.0})}
+    )
     drawing = diagnostic_plots.plot_point_groups(extreme)
     right = drawing.figure.axes[2]
     assert drawing.numbers["drawn_exponent"] == -diagnostic_plots.LARGEST_DRAWN_EXPONENT

@@ -20,10 +20,9 @@ from leadline.base.errors import InputError, MissingExtra
 from leadline.bench.records import Record
 from leadline.bench.results import PERCENTILES, pool, published_results
 from leadline.bench.tables import OURS, RESPONSE
+from leadline.report.figures import FIGURES, Source, draw, plotting, published_source
 from leadline.report.figures import cost as figures_cost
-from leadline.report.figures import plotting
 from leadline.report.figures import scores as figures_scores
-from leadline.report.figures.catalogue import FIGURES, Source, draw, published_source
 from leadline.report.figures.plotting import SMALLEST, Drawing, save
 
 METHODS = ("Raw", "GDisp", "KNN", RESPONSE, OURS, "stiff")

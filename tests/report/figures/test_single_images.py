@@ -11,8 +11,7 @@ pytest.importorskip("matplotlib")
 
 from leadline.base.errors import InputError
 from leadline.bench.tables import BEST, FIXED, OURS, RESPONSE
-from leadline.report.figures import single_images
-from leadline.report.figures.catalogue import draw, run_source
+from leadline.report.figures import draw, run_source, single_images
 from leadline.report.figures.plotting import SMALLEST
 from leadline.report.image_results import ImageCase
 

@@ -22,12 +22,12 @@ from leadline.bench.results import read_results
 from leadline.bench.tables import tables_of
 from leadline.core.prior import Prior
 from leadline.geometry.cameras import Camera
+from leadline.methods import MethodResult
 from leadline.report.colour import UNKNOWN
-from leadline.report.image_results import ImageCase, ImageResults, Prediction
+from leadline.report.image_results import ImageCase, ImageResults
 from leadline.report.page import thumbnails as page_pictures
-from leadline.report.page.html import write_page
-from leadline.report.page.protocol_toml import protocol_toml
-from leadline.report.page.tables import heat_colours, heat_style
+from leadline.report.page import write_page
+from leadline.report.page.sections import heat_colours, heat_style, protocol_toml
 from leadline.report.page.thumbnails import choose_records, error_scales
 from support.bench_runs import protocol
 from support.bench_runs import run as run_bench
@@ -154,7 +154,7 @@ def test_the_protocol_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text(protocol_toml(chosen), encoding="utf-8", newline="\n")
     assert read_protocol(str(path), limit=2) == chosen
-    assert "--limit 2" in path.read_text(encoding="utf-8")
+    assert "limited to 2 images" in path.read_text(encoding="utf-8")
 
 
 def test_best_and_worst_images() -> None:
@@ -170,7 +170,7 @@ def test_best_and_worst_images() -> None:
     (all_of_them,) = choose_records(records, "p", 9)
     assert [record.key for record in all_of_them.worst] == ["ay", "by"]  # c has one record, which is a best one
     assert choose_records(records, "other", 2) == []
-    assert error_scales(records, "p") == {"d": 20.0}  # thrice the median, 3.5, rounded up to 1, 2 or 5
+    assert error_scales(records, "p") == {"d": 15.0}  # thrice the median, 3.5, rounded up
 
 
 def test_the_heat_map_keeps_its_order_and_its_contrast() -> None:
@@ -377,7 +377,7 @@ def _noise(rng: np.random.Generator) -> Any:
         image = rng.integers(0, 255, (24, 32, 3), dtype=np.uint8)
         camera = Camera(32, 24, 30.0, 30.0, 15.5, 11.5)
         known = np.ones(depth.shape, bool)
-        predictions = {method: Prediction(depth * 1.1, {}) for method in methods}
+        predictions = {method: MethodResult(depth * 1.1) for method in methods}
         return ImageResults(str(place), image, Prior(depth), depth, depth, known, camera, predictions)
 
     return recompute_results

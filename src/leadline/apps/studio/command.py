@@ -6,11 +6,11 @@ import errno
 import signal
 import webbrowser
 from pathlib import PureWindowsPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from leadline.apps.terminal.messages import say
+from leadline.apps.terminal.commands import say
 from leadline.base.errors import InputError, param
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def command(
     default_prior = predictor_name(priors[0]) if priors else None
     studio = open_studio(host, port, find_predictors(priors, device), limits, default_prior)
     # A supervisor's signal must clean up just as Ctrl-C does.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not studio.local:
         say("note", f"other machines can reach {host}, and everybody who does can use this computer.")
     click.echo(f"leadline studio: {studio.url}  (stop it with Ctrl-C)")
@@ -89,15 +89,7 @@ def command(
 def open_studio(
     host: str, port: int, predictors: dict[str, Predictor], limits: Limits, default_prior: str | None = None
 ) -> Studio:
-    """The server, listening; on any free port if the requested one is in use.
-
-    Raises
-    ------
-    MissingExtra
-        The web server is not installed.
-    InputError
-        It cannot listen on that address.
-    """
+    """The server, listening; on any free port if the requested one is in use."""
     from leadline.apps.studio.server import Studio
 
     try:
@@ -113,13 +105,7 @@ def open_studio(
 
 
 def find_predictors(specs: tuple[str, ...], device: str | None) -> dict[str, Predictor]:
-    """Networks that the page offers, by name: those of `specs`, those whose weights are on this machine, and none.
-
-    Raises
-    ------
-    InputError
-        A name is not in the registry of priors.
-    """
+    """Networks that the page offers, by name: those of `specs`, those whose weights are on this machine, and none."""
     from leadline.priors import PRIORS, prior_options
     from leadline.priors.model_files import weights_present
     from leadline.priors.predictor import Predictor
@@ -143,7 +129,3 @@ def predictor_name(spec: str) -> str:
     """
     name, _, model = spec.partition(":")  # a Windows path splits at both kinds of slashes
     return f"{name}: {PureWindowsPath(model).name}" if model else name
-
-
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 480, 360
 EXAMPLE_UNITS = {Role.SPARSE: "mm", Role.REFERENCE: "m"}
 """Units of the depth maps of the examples."""
-_LOCK = threading.Lock()  # two visitors must not render the same room at the same time
+_LOCK = threading.Lock()  # two visitors must not render rooms at the same time
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,17 @@ EXAMPLES = {
 
 
 def write_example(session: Session, name: str) -> None:
-    """Replace the files of the session by those of an example.
-
-    Raises
-    ------
-    InputError
-        There is no such example.
-    """
+    """Replace the files of the session by those of an example."""
     import numpy as np
     from PIL import Image
 
+    from leadline.batch.frame import write_cloud
     from leadline.io.cameras import camera_record
-    from leadline.io.clouds.ply import write_ply
-    from leadline.io.depth.files import write_depth
+    from leadline.io.depth import write_depth
 
     example = _example(name)
     session.clear()
-    room = _room(example, WIDTH, HEIGHT)
+    image, sparse, prior, reference, camera = _render(example, WIDTH, HEIGHT)
     names = {
         Role.IMAGE: f"{name}.png",
         Role.SPARSE: f"{name}_points.ply" if example.as_cloud else f"{name}_sparse.png",
@@ -69,15 +63,14 @@ def write_example(session: Session, name: str) -> None:
         Role.CAMERA: f"{name}_camera.json",
     }
     uploads = {role: session.plan_upload(role, file) for role, file in names.items()}
-    Image.fromarray(room.image).save(uploads[Role.IMAGE].path)
-    write_depth(uploads[Role.REFERENCE].path, room.reference, "m")
-    np.save(uploads[Role.PRIOR].path, room.prior)
-    uploads[Role.CAMERA].path.write_text(json.dumps(camera_record(room.camera)), encoding="utf-8")
+    Image.fromarray(image).save(uploads[Role.IMAGE].path)
+    write_depth(uploads[Role.REFERENCE].path, reference, "m")
+    np.save(uploads[Role.PRIOR].path, prior)
+    uploads[Role.CAMERA].path.write_text(json.dumps(camera_record(camera)), encoding="utf-8")
     if example.as_cloud:
-        known = room.sparse > 0
-        write_ply(uploads[Role.SPARSE].path, room.camera.points(room.sparse)[known], room.image[known])
+        write_cloud(uploads[Role.SPARSE].path, camera, sparse, image)
     else:
-        write_depth(uploads[Role.SPARSE].path, room.sparse, "mm")
+        write_depth(uploads[Role.SPARSE].path, sparse, "mm")
     for upload in uploads.values():
         session.add(upload)
     session.example = name
@@ -85,35 +78,18 @@ def write_example(session: Session, name: str) -> None:
 
 @cache
 def thumbnail(name: str) -> bytes:
-    """A small JPEG of an example: the left half of the image, and in the right half the measurements.
-
-    Raises
-    ------
-    InputError
-        There is no such example.
-    """
+    """A small JPEG of an example: the left half of the image, and in the right half the measurements."""
     import numpy as np
     from PIL import Image
 
     from leadline.report.colour import colour_range, draw_measurements
 
-    room = _room(_example(name), 240, 180)
-    low, high = colour_range(room.sparse)
-    measured = draw_measurements(room.sparse, room.image, low=low, high=high)
+    image, sparse, _, _, _ = _render(_example(name), 240, 180)
+    low, high = colour_range(sparse)
+    measured = draw_measurements(sparse, image, low=low, high=high)
     stream = io.BytesIO()
-    Image.fromarray(np.hstack((room.image[:, :120], measured[:, 120:]))).save(stream, "JPEG", quality=90)
+    Image.fromarray(np.hstack((image[:, :120], measured[:, 120:]))).save(stream, "JPEG", quality=90)
     return stream.getvalue()
-
-
-@dataclass(frozen=True, eq=False)
-class _Room:
-    """The arrays of an example."""
-
-    image: NDArray[np.uint8]
-    sparse: FloatArray
-    prior: FloatArray
-    reference: FloatArray
-    camera: Camera
 
 
 def _example(name: str) -> Example:
@@ -122,19 +98,18 @@ def _example(name: str) -> Example:
     return EXAMPLES[name]
 
 
-def _room(example: Example, width: int, height: int) -> _Room:
-    with _LOCK:
-        return _render(example, width, height)
-
-
 @cache
-def _render(example: Example, width: int, height: int) -> _Room:
+def _render(
+    example: Example, width: int, height: int
+) -> tuple[NDArray[np.uint8], FloatArray, FloatArray, FloatArray, Camera]:
+    """Image, measurements, prior, ground truth and camera of an example."""
     from leadline.bench.observations import simulate
     from leadline.datasets.rendered import network_like_prior, render
 
-    scene = render(width, height, seed=example.seed)
-    if scene.reference is None or not isinstance(scene.camera, Camera):
-        raise TypeError("a rendered scene has a reference and a pinhole camera")
-    sparse = simulate(scene, example.pattern, dataset="studio").sparse
-    prior = network_like_prior(scene.reference, seed=example.seed)
-    return _Room(scene.image, sparse, prior, scene.reference, scene.camera)
+    with _LOCK:
+        scene = render(width, height, seed=example.seed)
+        if scene.reference is None or not isinstance(scene.camera, Camera):
+            raise TypeError("a rendered scene has a reference and a pinhole camera")
+        sparse = simulate(scene, example.pattern, dataset="studio").sparse
+        prior = network_like_prior(scene.reference, seed=example.seed)
+    return scene.image, sparse, prior, scene.reference, scene.camera

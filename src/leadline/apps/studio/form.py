@@ -1,55 +1,108 @@
-"""The form for the options of the method, made from the options of the command line, so that both accept the same."""
+"""Labels of the page for parameters, and the form for the options of the method.
+
+The form is made from the options of the command line, so that both accept the same values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 
 import click
 
-from leadline.apps import options as flags
-from leadline.apps.studio.messages import OptionField
-from leadline.apps.studio.wording import label_of
+from leadline.apps.terminal import flags
 from leadline.base.errors import InputError, param
 from leadline.core.options import CompletionOptions
 
-_PRESET = "preset"
-_SWITCH = ("no", "yes")
+LABELS = {
+    "image": "Image",
+    "sparse": "Measurements",
+    "points": "Measurements",
+    "cloud": "Measurements",
+    "prior": "Prior",
+    "prior.kind": "The prior holds",
+    "prior_kind": "The prior holds",
+    "kind": "The prior holds",
+    "unit": "Unit of the measurements",
+    "sparse_unit": "Unit of the measurements",
+    "reference": "Ground truth",
+    "reference_unit": "Unit of the ground truth",
+    "camera": "Camera",
+    "intrinsics": "Camera",
+    "extrinsics": "Extrinsics",
+    "mask": "the drawn mask",
+    "uncertainty": "Estimate the uncertainty",
+    "sigma": "Estimate the uncertainty",
+    "options": "Options of the method",
+    "preset": "Preset",
+    "exponent": "Exponent λ",
+}
+"""Labels of the controls of the page, by the Python name of what they set."""
+_GROUPS = {"fit": "Fit", "reconstruction": "Reconstruction"}
+_SWITCH = {"no": False, "yes": True}
 _OMITTED = ("strict",)  # the page reports a fallback in any case
 
 
+@dataclass(frozen=True)
+class FormField:
+    """A field of the form. An empty default leaves the value to the preset."""
+
+    name: str
+    label: str
+    help: str
+    default: str
+    choices: list[str] | None
+
+
+def label_of(name: str) -> str:
+    """The page's label of a parameter; names of nested options are dotted.
+
+    Examples
+    --------
+    >>> label_of("unit"), label_of("fit.max_iterations"), label_of("outliers")
+    ('Unit of the measurements', 'Fit: max iterations', 'Outliers')
+    """
+    if name in LABELS:
+        return LABELS[name]
+    group, _, field = name.rpartition(".")
+    words = field.replace("_", " ")
+    return f"{_GROUPS[group]}: {words}" if group in _GROUPS else words.capitalize()
+
+
+def wording(name: str, value: str | None) -> str:
+    """How the page refers to a parameter, and to a value that it should be given.
+
+    Examples
+    --------
+    >>> wording("prior.kind", "disparity"), wording("unit", None)
+    ('“The prior holds: disparity”', '“Unit of the measurements”')
+    """
+    return f"“{label_of(name)}”" if value is None else f"“{label_of(name)}: {value}”"
+
+
 @cache
-def option_fields() -> dict[str, OptionField]:
-    """The fields of the form by name. Those without a value are left to the preset."""
+def form_fields() -> dict[str, FormField]:
+    """The fields of the form by name."""
     text = "The most accurate settings, or those of the paper. The fields below change single settings."
-    found = {_PRESET: OptionField(_PRESET, label_of(_PRESET), text, flags.DEFAULT, list(flags.PRESETS))}
+    found = {"preset": FormField("preset", label_of("preset"), text, flags.DEFAULT, list(flags.PRESETS))}
     types = {option.name: option.type for option in _parser().params}
-    for entry in flags.option_fields():
-        name, kind = entry.parameter, types[entry.parameter]
-        if name in _OMITTED:
-            continue
+    for name, entry in _options().items():
+        kind = types[name]
         choices = list(kind.choices) if isinstance(kind, click.Choice) else None
         choices = list(_SWITCH) if entry.hint is bool else choices
-        found[name] = OptionField(name, label_of(_dotted(name)), entry.help(), "", choices and ["", *choices])
+        found[name] = FormField(name, label_of(_dotted(name)), entry.help(), "", choices and ["", *choices])
     return found
 
 
 def parse_options(values: Mapping[str, str]) -> tuple[tuple[str, ...], CompletionOptions]:
-    """The flags of the command line for what was entered into the form, and the options that they stand for.
-
-    Raises
-    ------
-    InputError
-        A name or a value is not one that the form offers.
-    """
-    known = option_fields()
+    """The flags of the command line for what was entered into the form, and the options that they stand for."""
+    known = form_fields()
     unknown = sorted(values.keys() - known.keys())
     if unknown:
         raise InputError(f"{param('options')}: there is no option {unknown[0]!r}.")
     entered = {name: value.strip() for name, value in values.items()}
-    words = tuple(
-        _flag(known[name], value) for name, value in entered.items() if value not in ("", known[name].default)
-    )
+    words = tuple(_flag(name, value) for name, value in entered.items() if value not in ("", known[name].default))
     try:
         context = _parser().make_context("options", list(words))
     except click.BadParameter as error:
@@ -65,16 +118,19 @@ def _parser() -> click.Command:
     return click.command("options")(flags.completion_flags(lambda **values: values))
 
 
+@cache
+def _options() -> dict[str, flags.OptionField]:
+    return {entry.parameter: entry for entry in flags.option_fields() if entry.parameter not in _OMITTED}
+
+
 def _dotted(name: str) -> str:
     """The dotted name of an option, as in messages of the library, by its name on the command line."""
-    for entry in flags.option_fields():
-        if entry.parameter == name and entry.owner:
-            return f"{entry.owner}.{entry.field.name}"
-    return name
+    entry = _options().get(name)
+    return f"{entry.owner}.{entry.field.name}" if entry is not None and entry.owner else name
 
 
-def _flag(field: OptionField, value: str) -> str:
-    flag = "--" + field.name.replace("_", "-")
-    if field.choices == ["", *_SWITCH] and value in _SWITCH:
-        return flag if value == _SWITCH[True] else f"--no-{flag[2:]}"
-    return f"{flag}={value}"
+def _flag(name: str, value: str) -> str:
+    flag = name.replace("_", "-")
+    if name in _options() and _options()[name].hint is bool and value in _SWITCH:
+        return f"--{flag}" if _SWITCH[value] else f"--no-{flag}"
+    return f"--{flag}={value}"

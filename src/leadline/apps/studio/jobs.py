@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class JobState(Enum):
-    """What has become of a job."""
+    """The state of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -30,13 +30,16 @@ class JobState(Enum):
     CANCELLED = "cancelled"
 
 
+_ENDED = (JobState.DONE, JobState.FAILED)
+
+
 class JobCancelled(Exception):
     """Raised by `Job.report` inside a job that was cancelled."""
 
 
 @dataclass(eq=False)
 class Job:
-    """A function that the worker calls, and what has become of it.
+    """A function that the worker calls, with its state and result.
 
     `subject` identifies what the job computes: a waiting job is superseded by a newer one of the same owner and
     subject.
@@ -54,20 +57,14 @@ class Job:
     cancel_requested: bool = False
 
     def report(self, stage: str) -> None:
-        """Announce the stage that begins now.
-
-        Raises
-        ------
-        JobCancelled
-            The owner has cancelled the job.
-        """
+        """Announce the stage that begins now; raises JobCancelled if the owner has cancelled the job."""
         if self.cancel_requested:
             raise JobCancelled
         self.stage = stage
 
-    def finish(self, state: JobState) -> None:
+    def finish(self, state: JobState, error: LeadlineError | None = None) -> None:
         """Enter a final state."""
-        self.state = state
+        self.error, self.state = error, state
         self.finished.set()
 
 
@@ -76,7 +73,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
-        self._known: OrderedDict[str, Job] = OrderedDict()
+        self._known: dict[str, Job] = {}  # oldest first
         self._numbers = itertools.count(1)
         self._change = threading.Condition()
         self._open = True
@@ -85,13 +82,7 @@ class Worker:
         self._thread.start()
 
     def submit(self, owner: str, subject: str, work: Callable[[Job], Any]) -> Job:
-        """Put a job at the end of the queue. It supersedes a waiting job of the same owner and subject.
-
-        Raises
-        ------
-        InputError
-            The queue is full.
-        """
+        """Put a job at the end of the queue. It supersedes a waiting job of the same owner and subject."""
         with self._change:
             for old in [job for job in self._waiting if (job.owner, job.subject) == (owner, subject)]:
                 self._waiting.remove(old)
@@ -102,15 +93,11 @@ class Worker:
             self._waiting.append(job)
             self._known[job.key] = job
             # Superseded jobs hold no result, and a page that sent many requests still polls for each of them.
-            ended = [
-                old.key
-                for old in self._known.values()
-                if old.owner == owner and old.state in (JobState.DONE, JobState.FAILED)
-            ]
+            ended = [old.key for old in self._known.values() if old.owner == owner and old.state in _ENDED]
             for key in ended[:-_KEPT_RESULTS]:
                 del self._known[key]
             while len(self._known) > _MAX_KNOWN:
-                self._known.popitem(last=False)
+                del self._known[next(iter(self._known))]
             self._change.notify()
         return job
 
@@ -159,12 +146,11 @@ class Worker:
             except JobCancelled:
                 job.finish(JobState.CANCELLED)
             except LeadlineError as error:
-                job.error = error
-                job.finish(JobState.FAILED)
+                job.finish(JobState.FAILED, error)
             except MemoryError:
-                job.error = LeadlineError("there is not enough memory for this scene; try a smaller image.")
-                job.finish(JobState.FAILED)
+                text = "there is not enough memory for this scene; try a smaller image."
+                job.finish(JobState.FAILED, LeadlineError(text))
             except Exception:  # a bug must not end the worker; its traceback belongs in the terminal
                 _LOG.exception("studio: the job %s failed", job.subject)
-                job.error = LeadlineError("an internal error occurred; the terminal shows the details.")
-                job.finish(JobState.FAILED)
+                text = "an internal error occurred; the terminal shows the details."
+                job.finish(JobState.FAILED, LeadlineError(text))

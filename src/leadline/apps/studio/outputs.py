@@ -1,29 +1,39 @@
-"""Views of a result for the browser, and files to download: the depth, and a record of how it was made."""
+"""The output of the page for a result: summary, views, files to download, and how to compute it without the page."""
 
 from __future__ import annotations
 
 import io
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from leadline.apps.cli import version
-from leadline.apps.studio.scene import Result
-from leadline.apps.studio.sessions import Session
+from leadline.apps.studio.scene import ASSUMED_VIEW_DEG, PRIOR_FILE, CameraSource, Result
+from leadline.apps.studio.sessions import Role, Session
 from leadline.base.errors import InputError
 from leadline.base.registry import suggestion
 from leadline.base.strict_json import dump_json
-from leadline.batch.sidecar import file_hash
-from leadline.report.colour import Picture, Scheme, colour_bar
-from leadline.report.scene_views import draw_view, point_cloud_bytes
+from leadline.batch.frame import write_cloud, write_in_fitting_unit
+from leadline.batch.outcome import file_hash
+from leadline.core.fit.estimator import FitStatus
+from leadline.core.options import CompletionOptions
+from leadline.io.depth import write_depth
+from leadline.io.notes import NoteKind
+from leadline.io.units import png_units
+from leadline.report.colour import Picture, Scheme, colour_bar, colour_range
+from leadline.report.completed_scene import draw_view, error_range
+
+if TYPE_CHECKING:
+    from leadline.priors.predictor import Predictor
 
 MAX_VIEW_SIZE = 1600
 """Pixels along the longer side of a picture on the page. Downloads have the full size."""
-_TITLES = {
+_DOWNLOADS = {
     "depth.npy": "Depth in metres (npy)",
     "depth.png": "Depth, 16-bit PNG",
     "sigma.npy": "Uncertainty in metres (npy)",
@@ -32,137 +42,81 @@ _TITLES = {
     "sparse.npy": "Measurements as used",
     "prior.npy": "Prior as used",
 }
-"""The kinds of files by the end of their names."""
+"""Titles of the files to download, by the end of their names."""
 _OF_THE_DEPTH = ("depth.npy", "depth.png", "cloud.ply")
 _MEDIA_TYPES = {".png": "image/png", ".json": "application/json"}
+_WARNINGS = {
+    NoteKind.UNIT_GUESSED,
+    NoteKind.REFERENCE_UNIT_GUESSED,
+    NoteKind.UNIT_IMPLAUSIBLE,
+    NoteKind.ALIGNMENT,
+    NoteKind.ASPECT_RATIO,
+}
+"""Kinds of notes that are shown as warnings, because the user should check something."""
 
 
-@dataclass(frozen=True)
-class Download:
-    """A file to send."""
-
-    name: str
-    media_type: str
-    content: bytes
-
-
-def download_titles(result: Result) -> dict[str, str]:
-    """What can be downloaded of a result, by kind. With an exponent set by hand, the depth is the one at it."""
-    titles = dict(_TITLES)
-    if result.scene.completion.sigma is None:
-        del titles["sigma.npy"]
-    if result.held is not None:
-        at = f" at λ = {result.held.response.exponent:.2f}"
-        titles |= {kind: titles[kind] + at for kind in _OF_THE_DEPTH}
-    return titles
-
-
-def make_download(session: Session, result: Result, kind: str) -> Download:
-    """A file of that kind.
-
-    Raises
-    ------
-    InputError
-        There is no such kind, or the depth does not fit into the format.
-    """
-    known = download_titles(result)
-    if kind not in known:
-        raise InputError(f"there is no download {kind!r}; {suggestion(kind, known)}")
-    held = "" if result.held is None else f"_lambda{result.held.response.exponent:.2f}"
-    name = f"{result.stem}{held if kind in _OF_THE_DEPTH else ''}_{kind}"
-    media_type = _MEDIA_TYPES.get(Path(kind).suffix, "application/octet-stream")
-    if kind == "report.json":
-        return Download(name, media_type, dump_json(_record(session, result)).encode())
-    path = session.folder / f"out-{secrets.token_hex(4)}{Path(kind).suffix}"
-    try:
-        _writers(result)[kind](path)
-        return Download(name, media_type, path.read_bytes())
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _writers(result: Result) -> dict[str, Callable[[Path], object]]:
-    from leadline.io.depth.files import write_depth
-
-    scene = result.scene
-    sigma = scene.completion.sigma
+def summarize(
+    session: Session, result: Result, predictors: Mapping[str, Predictor], *, show_folders: bool
+) -> dict[str, Any]:
+    """The numbers and texts about a completed scene. Lengths are in metres."""
+    scene, completion = result.scene, result.scene.completion
+    height, width = completion.depth.shape
+    near, far = colour_range(completion.depth)
+    views = {"error": scene.reference is not None, "normals": True, "uncertainty": completion.sigma is not None}
+    uncertainty = None
+    if completion.sigma is not None:  # `high` is at the dark end of the colour ramp
+        uncertainty = {"median": scene.median_sigma(), "high": colour_range(completion.sigma, "error")[1]}
     return {
-        "depth.npy": lambda path: write_depth(path, result.depth, "m"),
-        "depth.png": lambda path: _write_png(path, result),
-        "cloud.ply": lambda path: _write_cloud(path, result),
-        "sigma.npy": lambda path: None if sigma is None else np.save(path, sigma),
-        "sparse.npy": lambda path: write_depth(path, scene.sparse, "m"),
-        "prior.npy": lambda path: np.save(path, scene.prior.values),
+        "revision": result.revision,
+        "width": width,
+        "height": height,
+        "views": ["image", "measurements", "prior", "depth", *(name for name, shown in views.items() if shown)],
+        "near": near,
+        "far": far,
+        "measurements": completion.fit.count,
+        "measurements_removed": result.measurements_removed,
+        "outliers": result.outliers,
+        "exponent": completion.fit.response.exponent,
+        "rmse": completion.fit.rmse,
+        "converged": completion.converged,
+        "notes": _notes(session, result),
+        "camera": result.camera_source.value,
+        "error_high": error_range(scene),
+        "uncertainty": uncertainty,
+        "scores": result.score(completion.depth),
+        "downloads": download_titles(result),
+        "inputs": session.names() if session.example else {},
+        "recipe": make_recipe(session, result, predictors, show_folders=show_folders),
+        "compare_as": result.method_name,
     }
 
 
-def _write_png(path: Path, result: Result) -> None:
-    """16-bit PNG in the unit of the measurements, or in millimetres if the depth does not fit into it."""
-    from leadline.io.depth.files import write_depth
-    from leadline.io.depth.units import png_units
-
-    units = png_units(result.inputs.unit)
-    for unit in units:
-        try:
-            return write_depth(path, result.depth, unit)
-        except InputError:
-            if unit == units[-1]:
-                raise
-    return None
-
-
-def _write_cloud(path: Path, result: Result) -> None:
-    from leadline.io.clouds.ply import write_ply
-
-    points = result.scene.camera.points(result.depth)
-    known = np.isfinite(points).all(axis=-1)
-    write_ply(path, points[known], result.scene.image[known])
-
-
-def _record(session: Session, result: Result) -> dict[str, Any]:
-    held = result.held
-    return {
-        "leadline": version(),
-        "frame": result.stem,
-        "inputs": {
-            role.value: {"name": upload.name, "sha256": file_hash(upload.path)}
-            for role, upload in session.files.items()
-        },
-        **result.inputs.record,
-        "prior_source": result.request.prior,
-        "camera_source": result.camera_source.value,
-        "measurements_removed_by_hand": result.measurements_removed,
-        "notes": [session.render(note.text) for note in result.notes],
-        "result": result.scene.completion.to_dict(),
-        "exponent_set_by_hand": None if held is None else {**vars(held.response), "rmse": held.rmse},
-    }
+def _notes(session: Session, result: Result) -> list[dict[str, Any]]:
+    """Remarks about a result, and whether each is shown as a warning."""
+    completion = result.scene.completion
+    notes = [(session.render(note.text), note.kind in _WARNINGS) for note in result.notes]
+    if completion.fit.status is not FitStatus.CONVERGED:
+        notes.append((f"Fit: {session.render(completion.fit.status.value)}.", True))
+    if not completion.reconstruction.converged:
+        notes.append((f"Solve: {session.render(completion.reconstruction.status.value)}.", True))
+    if result.measurements_removed:
+        notes.append((f"{result.measurements_removed:,} measurements under the drawn mask were removed.", False))
+    if result.outliers:
+        notes.append((f"{result.outliers:,} outliers were removed: they contradict all their neighbours.", True))
+    if result.camera_source is CameraSource.ASSUMED:
+        text = "No camera was given: the 3D view and the normals assume a field of view of "
+        notes.append((f"{text}{ASSUMED_VIEW_DEG:g}°. The depth does not depend on it.", False))
+    return [{"text": text, "warning": warning} for text, warning in notes]
 
 
 def encode_view(result: Result, name: str) -> tuple[bytes, str]:
-    """A view of `draw_view` and its media type: JPEG for the image itself, PNG for maps.
-
-    Raises
-    ------
-    InputError
-        There is no such view of this result.
-    """
+    """A view of `draw_view` and its media type: JPEG for the image itself, PNG for maps."""
     picture = draw_view(result.scene, name, held=result.held, methods=result.methods)
     return (_encode(picture, "JPEG"), "image/jpeg") if name == "image" else (_encode(picture, "PNG"), "image/png")
 
 
-def encode_points(result: Result) -> bytes:
-    """The depth as points; see `point_cloud_bytes`."""
-    return point_cloud_bytes(result.scene, result.depth)
-
-
 def colour_ramp(scheme: str) -> bytes:
-    """A colour ramp as a PNG, with the nearest depth or no error at the left.
-
-    Raises
-    ------
-    InputError
-        There is no such ramp.
-    """
+    """A colour ramp as a PNG, with the nearest depth or no error at the left."""
     for known in get_args(Scheme):
         if known == scheme:
             return _encode(colour_bar(256, 4, known), "PNG")
@@ -177,3 +131,147 @@ def _encode(picture: Picture, image_format: str) -> bytes:
     stream = io.BytesIO()
     image.save(stream, image_format, **({"quality": 92} if image_format == "JPEG" else {"compress_level": 3}))
     return stream.getvalue()
+
+
+def download_titles(result: Result) -> dict[str, str]:
+    """Titles of the downloads of a result, by kind. If an exponent was set by hand, the depth is for that exponent."""
+    titles = dict(_DOWNLOADS)
+    if result.scene.completion.sigma is None:
+        del titles["sigma.npy"]
+    if result.held is not None:
+        at = f" at λ = {result.held.response.exponent:.2f}"
+        titles |= {kind: titles[kind] + at for kind in _OF_THE_DEPTH}
+    return titles
+
+
+def make_download(session: Session, result: Result, kind: str) -> tuple[bytes, str, str]:
+    """The content, the media type and the name of a file of that kind."""
+    known = download_titles(result)
+    if kind not in known:
+        raise InputError(f"there is no download {kind!r}; {suggestion(kind, known)}")
+    held = "" if result.held is None else f"_lambda{result.held.response.exponent:.2f}"
+    name = f"{result.files.stem}{held if kind in _OF_THE_DEPTH else ''}_{kind}"
+    media_type = _MEDIA_TYPES.get(Path(kind).suffix, "application/octet-stream")
+    if kind == "report.json":
+        return dump_json(_record(session, result)).encode(), media_type, name
+    path = session.folder / f"out-{secrets.token_hex(4)}{Path(kind).suffix}"
+    try:
+        _write(path, result, kind)
+        return path.read_bytes(), media_type, name
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write(path: Path, result: Result, kind: str) -> None:
+    scene = result.scene
+    if kind == "depth.png":
+        write_in_fitting_unit({path: result.depth}, png_units(result.inputs.unit))
+    elif kind == "cloud.ply":
+        write_cloud(path, scene.camera, result.depth, scene.image)
+    elif kind == "prior.npy":
+        np.save(path, scene.prior.values)
+    elif kind == "sigma.npy" and scene.completion.sigma is not None:
+        np.save(path, scene.completion.sigma)
+    else:
+        write_depth(path, scene.sparse if kind == "sparse.npy" else result.depth, "m")
+
+
+def _record(session: Session, result: Result) -> dict[str, Any]:
+    held = result.held
+    return {
+        "leadline": version(),
+        "frame": result.files.stem,
+        "inputs": {
+            role.value: {"name": upload.name, "sha256": file_hash(upload.path)}
+            for role, upload in session.files.items()
+        },
+        **result.inputs.record,
+        "prior_source": result.request.prior,
+        "camera_source": result.camera_source.value,
+        "measurements_removed_by_hand": result.measurements_removed,
+        "notes": [session.render(note.text) for note in result.notes],
+        "result": result.scene.completion.to_dict(),
+        "exponent_set_by_hand": None if held is None else {**vars(held.response), "rmse": held.rmse},
+    }
+
+
+def make_recipe(
+    session: Session, result: Result, predictors: Mapping[str, Predictor], *, show_folders: bool
+) -> dict[str, str]:
+    """The command line and the Python program that compute the same depth as the page.
+
+    With a drawn mask both begin with the measurements as used, which can be downloaded. Without `show_folders` the
+    model of a network is named without its folder, which visitors from other machines should not see.
+    """
+    names = session.names()
+    inputs, options, head, spec = {"image": names[Role.IMAGE]}, dict[str, Any](), "", None
+    sizes = result.inputs.record["sizes"]
+    if result.measurements_removed:
+        inputs["sparse"], options["unit"] = f"{result.files.stem}_sparse.npy", "m"
+        head = f"# {inputs['sparse']}: “Measurements as used”, downloaded from the page\n"
+    elif result.files.points is not None:
+        inputs |= {"points": names[Role.SPARSE], "camera": names[Role.CAMERA]}
+        if Role.EXTRINSICS in names:
+            inputs["extrinsics"] = names[Role.EXTRINSICS]
+    else:
+        inputs["sparse"], options["unit"] = names[Role.SPARSE], result.inputs.unit
+    if result.request.prior == PRIOR_FILE:
+        inputs["prior"], options["prior_kind"] = names[Role.PRIOR], result.inputs.prior.kind
+    else:
+        spec = predictors[result.request.prior].spec if show_folders else result.request.prior.replace(": ", ":")
+    if sizes["prior"] != sizes["image"]:
+        options["resize_prior"] = True
+    if sizes["sparse"] != sizes["image"] and not result.measurements_removed:
+        options["scatter_sparse"] = True
+    return {
+        "command": head + _command(inputs, options, spec, result),
+        "python": head + _program(inputs, options, spec, result),
+    }
+
+
+def _command(inputs: Mapping[str, str], options: Mapping[str, Any], spec: str | None, result: Result) -> str:
+    words = ["leadline", "complete", inputs["image"]]
+    for name, value in {**inputs, **({} if spec is None else {"prior": spec}), **options}.items():
+        if name != "image":
+            flag = "--" + name.replace("_", "-")
+            words += [flag] if value is True else [flag, value]
+    words += ["--sigma"] if result.request.uncertainty else []
+    return shlex.join([*words, *result.flags, "-o", "out/"])
+
+
+def _program(inputs: Mapping[str, str], options: Mapping[str, Any], spec: str | None, result: Result) -> str:
+    paths = ", ".join(f"{name}=Path({value!r})" for name, value in inputs.items())
+    settings = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    predict = "" if spec is None else f", Predictor({spec!r}).predict"
+    arguments = "frame.prior, frame.sparse" + ", uncertainty=True" * result.request.uncertainty
+    lines = [
+        "from pathlib import Path",
+        "",
+        "import leadline",
+        "from leadline.io import FrameFiles, FrameOptions, read_frame",
+        *(["from leadline.priors.predictor import Predictor"] if spec else []),
+        "",
+        f"files = FrameFiles({paths})",
+        f"frame = read_frame(files, FrameOptions({settings}){predict})",
+        f"result = leadline.complete({arguments}, options={_options_source(result.options)})",
+        "print(result)",
+        "result.depth  # (H, W), metres",
+    ]
+    return "\n".join(lines)
+
+
+def _options_source(options: CompletionOptions) -> str:
+    """The options as Python source: a preset by name, or the fields that differ from the constructor's."""
+    presets = {'"best"': CompletionOptions.best(), '"paper"': CompletionOptions.paper()}
+    named = (name for name, preset in presets.items() if preset == options)
+    return next(named, _source(options, CompletionOptions()))
+
+
+def _source(value: Any, default: Any) -> str:
+    """A dataclass as Python source with the fields that differ from those of `default`."""
+    parts = []
+    for entry in fields(value):
+        own, usual = getattr(value, entry.name), getattr(default, entry.name)
+        if own != usual:
+            parts.append(f"{entry.name}={_source(own, usual) if is_dataclass(own) else repr(own)}")
+    return f"leadline.{type(value).__name__}({', '.join(parts)})"

@@ -1,7 +1,8 @@
-"""The requests that the server answers, each a small function from a `Call` to a `Reply`.
+"""The requests that the server answers, each by a small function.
 
-Nothing here depends on the web framework: `web` connects these functions to it. No part of a request ever becomes a
-path of the file system.
+Nothing here depends on the web framework: `server` connects these functions to it. No part of a request ever becomes a
+path of the file system. The body of a request is read as a msgspec type: an unknown field or a value of another type
+is refused before anything is done. Answers are dictionaries; numbers in them that are not finite become null.
 """
 
 from __future__ import annotations
@@ -9,52 +10,79 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from http import HTTPStatus
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from leadline.apps.studio import messages
-from leadline.apps.studio.access import Access, Refused
+import msgspec
+
+from leadline.apps.studio import outputs
+from leadline.apps.studio.examples import EXAMPLE_UNITS, EXAMPLES, thumbnail, write_example
+from leadline.apps.studio.form import form_fields
 from leadline.apps.studio.jobs import Job, JobState
-from leadline.apps.studio.sessions import Session
+from leadline.apps.studio.scene import (
+    CLOUD_SUFFIXES,
+    METHOD_TITLES,
+    PRIOR_FILE,
+    CompleteRequest,
+    FileFacts,
+    Result,
+    comparable_methods,
+    complete_scene,
+    inspect_upload,
+    run_method_on,
+)
+from leadline.apps.studio.sessions import Role, Session
+from leadline.base.errors import InputError, param
+from leadline.io.depth import DEPTH_SUFFIXES
+from leadline.io.units import UNITS
+from leadline.report.completed_scene import change_range, point_cloud_bytes
 
 if TYPE_CHECKING:
-    from leadline.apps.studio.scene import Result
     from leadline.apps.studio.server import Studio
 
-ASSETS = {
-    "studio.css": "text/css",
-    "studio.js": "text/javascript",
-    "api.js": "text/javascript",
-    "viewer.js": "text/javascript",
-    "cloud.js": "text/javascript",
-    "charts.js": "text/javascript",
-    "panels.js": "text/javascript",
-    "slots.js": "text/javascript",
-    "form.js": "text/javascript",
-    "icon.svg": "image/svg+xml",
-}
+_ASSETS = files("leadline.apps.studio") / "assets"
+_ASSET_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _POLL_SECONDS = 0.25  # an answer about a job waits this long for its end, so that a page polls at most so often
+
+
+class Access(Enum):
+    """The credentials that a request needs."""
+
+    PUBLIC = auto()  # none
+    SESSION = auto()  # the cookie of a session
+    PAGE = auto()  # also the session's token and the origin, which show that our page sent it
+
+
+class Refused(Exception):
+    """A request that is not answered, with the status and the reason."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A request that was let in."""
+    """An accepted request."""
 
     studio: Studio
-    session: Session | None
+    visitor: Session | None
     path: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
-    def own_session(self) -> Session:
-        """The session; `Access` guarantees that there is one."""
-        if self.session is None:
+    @property
+    def session(self) -> Session:
+        """The session; `Access` guarantees that there is one unless the route is public."""
+        if self.visitor is None:
             raise RuntimeError("this route must not be public")
-        return self.session
+        return self.visitor
 
     def result(self) -> Result:
         """The session's result, if it is still the one that the path names."""
-        result = self.own_session().result
+        result = self.session.result
         if result is None or str(result.revision) != self.path["revision"]:
             raise Refused(HTTPStatus.GONE, "this result has been replaced by a newer one.")
         return result
@@ -65,14 +93,14 @@ class Reply:
     """An answer: its content and media type, and for downloads the name of the file."""
 
     content: bytes
-    media_type: str = "application/json"
+    media_type: str
     file_name: str | None = None
     cookie: str | None = None
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A method and path, the function that answers, and what the request must prove."""
+    """A method and path, the function that answers, and the credentials that the request needs."""
 
     method: str
     path: str
@@ -80,66 +108,105 @@ class Endpoint:
     access: Access = Access.SESSION
 
 
-def _reply(message: Any) -> Reply:
-    return Reply(messages.encode(message))
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request without content."""
 
 
-# --- reading -------------------------------------------------------------------------------------------------
+class RoleRequest(Request, frozen=True, kw_only=True):
+    """A request about the file of one role; `unit` is for depth maps."""
+
+    role: Role
+    unit: str | None = None
+
+
+class NameRequest(Request, frozen=True, kw_only=True):
+    """A request about an example or a method."""
+
+    name: str
+
+
+class ExponentRequest(Request, frozen=True, kw_only=True):
+    """Hold the exponent at a value, or with None return to the fit."""
+
+    exponent: float | None = None
+
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+def decode(body: bytes, kind: type[Message]) -> Message:
+    """The body of a request as that type; raises msgspec.MsgspecError if it is not one."""
+    return msgspec.json.decode(body or b"{}", type=kind)
+
+
+def reply_json(content: Any) -> Reply:
+    return Reply(msgspec.json.encode(content), "application/json")
 
 
 def get_page(call: Call) -> Reply:
     """The page, with the token of a session that begins here unless there is one."""
-    session = call.session or call.studio.sessions.open()
-    page = (files("leadline.apps.studio") / "assets" / "index.html").read_text(encoding="utf-8")
+    session = call.visitor or call.studio.sessions.open()
+    page = (_ASSETS / "index.html").read_text(encoding="utf-8")
     return Reply(page.replace("{{token}}", session.token).encode(), "text/html", cookie=session.key)
 
 
 def get_asset(call: Call) -> Reply:
-    name = call.path["name"]
-    if name not in ASSETS:
+    media_types = {entry.name: _ASSET_TYPES.get(PurePath(entry.name).suffix) for entry in _ASSETS.iterdir()}
+    media_type = media_types.get(call.path["name"])
+    if media_type is None:
         raise Refused(HTTPStatus.NOT_FOUND, "there is no such page.")
-    return Reply((files("leadline.apps.studio") / "assets" / name).read_bytes(), ASSETS[name])
+    return Reply((_ASSETS / call.path["name"]).read_bytes(), media_type)
 
 
 def get_thumbnail(call: Call) -> Reply:
-    from leadline.apps.studio.examples import thumbnail
-
     return Reply(thumbnail(call.path["name"]), "image/jpeg")
 
 
 def get_colour_ramp(call: Call) -> Reply:
-    from leadline.apps.studio.outputs import colour_ramp
-
-    return Reply(colour_ramp(call.path["scheme"]), "image/png")
+    return Reply(outputs.colour_ramp(call.path["scheme"]), "image/png")
 
 
 def get_start(call: Call) -> Reply:
-    from leadline.apps.studio.work import describe_start
-
-    return _reply(describe_start(call.studio, call.own_session()))
+    """The choices that the page offers when it is loaded, and the files that the session already has."""
+    studio = call.studio
+    titles = {PRIOR_FILE: "a file", "none": "none: interpolate the measurements smoothly"}
+    start = {
+        "examples": [{"name": name, "title": each.title, "text": each.text} for name, each in EXAMPLES.items()],
+        "priors": [{"name": name, "title": titles.get(name, name)} for name in (PRIOR_FILE, *studio.predictors)],
+        "default_prior": studio.default_prior or PRIOR_FILE,
+        "methods": [{"name": name, "title": title} for name, title in comparable_methods().items()],
+        "units": list(UNITS),
+        "options": list(form_fields().values()),
+        "depth_suffixes": list(DEPTH_SUFFIXES),
+        "cloud_suffixes": CLOUD_SUFFIXES,
+        "files": call.session.names(),
+        "upload_limit": studio.limits.upload,  # bytes
+        "local": studio.local,  # only this machine can reach the server
+    }
+    return reply_json(start)
 
 
 def get_job(call: Call) -> Reply:
     """The state of a job; waits a moment for its end."""
-    session, worker = call.own_session(), call.studio.worker
-    job = worker.find(session.key, call.path["key"])
+    worker = call.studio.worker
+    job = worker.find(call.session.key, call.path["key"])
     if job is None:
         raise Refused(HTTPStatus.NOT_FOUND, "there is no such job.")
     job.finished.wait(_POLL_SECONDS)
     state = job.state
-    status = messages.JobStatus(
-        state,
-        stage=job.stage,
-        position=worker.position(job) if state is JobState.QUEUED else 0,
-        result=job.result if state is JobState.DONE else None,
-        error="" if job.error is None else session.error_text(job.error),
-    )
-    return _reply(status)
+    status = {
+        "state": state,
+        "stage": job.stage,
+        "position": worker.position(job) if state is JobState.QUEUED else 0,
+        "result": job.result if state is JobState.DONE else None,
+        "error": "" if job.error is None else call.session.render(job.error.render(param)),
+    }
+    return reply_json(status)
 
 
 def get_input(call: Call) -> Reply:
     """A file of the session."""
-    uploads = {role.value: upload for role, upload in call.own_session().files.items()}
+    uploads = {role.value: upload for role, upload in call.session.files.items()}
     upload = uploads.get(call.path["role"])
     if upload is None:
         raise Refused(HTTPStatus.NOT_FOUND, "there is no such file.")
@@ -147,96 +214,122 @@ def get_input(call: Call) -> Reply:
 
 
 def get_view(call: Call) -> Reply:
-    from leadline.apps.studio.outputs import encode_view
-
-    content, media_type = encode_view(call.result(), call.path["name"])
-    return Reply(content, media_type)
+    return Reply(*outputs.encode_view(call.result(), call.path["name"]))
 
 
 def get_points(call: Call) -> Reply:
-    from leadline.apps.studio.outputs import encode_points
-
-    return Reply(encode_points(call.result()), "application/octet-stream")
+    result = call.result()
+    return Reply(point_cloud_bytes(result.scene, result.depth), "application/octet-stream")
 
 
 def get_download(call: Call) -> Reply:
-    from leadline.apps.studio.outputs import make_download
-
-    found = make_download(call.own_session(), call.result(), call.path["kind"])
-    return Reply(found.content, found.media_type, found.name)
-
-
-# --- changing ------------------------------------------------------------------------------------------------
+    return Reply(*outputs.make_download(call.session, call.result(), call.path["kind"]))
 
 
 def post_forget(call: Call) -> Reply:
     """Remove all files of the session."""
-    call.own_session().clear()
-    return _reply(messages.Empty())
+    call.session.clear()
+    return reply_json({})
 
 
 def post_remove(call: Call) -> Reply:
     """Remove one file."""
-    call.own_session().remove(messages.decode(call.body, messages.RoleRequest).role)
-    return _reply(messages.Empty())
+    call.session.remove(decode(call.body, RoleRequest).role)
+    return reply_json({})
 
 
 def post_cancel(call: Call) -> Reply:
     """Cancel what the session has queued, and stop what is running at its next stage."""
-    call.studio.worker.cancel(call.own_session().key)
-    return _reply(messages.Empty())
+    call.studio.worker.cancel(call.session.key)
+    return reply_json({})
 
 
-def _submit(call: Call, subject: str, work: Callable[[Job], Any]) -> Reply:
-    session = call.own_session()
-
-    def run(job: Job) -> Any:
-        session.last_used = time.monotonic()
-        return work(job)
-
-    return _reply(messages.JobAnswer(call.studio.worker.submit(session.key, subject, run).key))
+def load_example(call: Call, request: NameRequest, job: Job) -> dict[Role, FileFacts]:
+    """Write the files of an example and describe them."""
+    job.report("Rendering the example")
+    write_example(call.session, request.name)
+    return {role: inspect_upload(call.session, role, EXAMPLE_UNITS.get(role)) for role in call.session.files}
 
 
-def post_example(call: Call) -> Reply:
-    from leadline.apps.studio.work import load_example
-
-    request = messages.decode(call.body, messages.ExampleRequest)
-    return _submit(call, "example", lambda job: load_example(call.own_session(), request, job))
-
-
-def post_inspect(call: Call) -> Reply:
-    from leadline.apps.studio.work import inspect_file
-
-    request = messages.decode(call.body, messages.RoleRequest)
-    return _submit(call, f"inspect {request.role}", lambda job: inspect_file(call.own_session(), request, job))
+def inspect_file(call: Call, request: RoleRequest, job: Job) -> FileFacts:
+    """Describe a file."""
+    job.report("Reading the file")
+    if request.role not in call.session.files:
+        raise InputError("this file is no longer there; drop it again.")
+    return inspect_upload(call.session, request.role, request.unit)
 
 
-def post_complete(call: Call) -> Reply:
-    from leadline.apps.studio.work import complete
-
-    request = messages.decode(call.body, messages.CompleteRequest)
-    return _submit(call, "complete", lambda job: complete(call.studio, call.own_session(), request, job))
-
-
-def post_diagnose(call: Call) -> Reply:
-    from leadline.apps.studio.work import diagnose
-
-    return _submit(call, "diagnose", lambda job: diagnose(call.own_session(), job))
+def complete(call: Call, request: CompleteRequest, job: Job) -> dict[str, Any]:
+    """Complete the scene, which becomes the session's result."""
+    studio, session = call.studio, call.session
+    result = complete_scene(session, request, studio.predictors, job.report)
+    job.report("Drawing")
+    session.result = result
+    return outputs.summarize(session, result, studio.predictors, show_folders=studio.local)
 
 
-def post_exponent(call: Call) -> Reply:
-    from leadline.apps.studio.work import set_exponent
+def diagnose(call: Call, request: Request, job: Job) -> dict[str, Any]:
+    """The curves of the result."""
+    job.report("Computing the curves")
+    return _last_result(call).scene.curves()
 
-    request = messages.decode(call.body, messages.ExponentRequest)
-    return _submit(call, "exponent", lambda job: set_exponent(call.own_session(), request, job))
+
+def set_exponent(call: Call, request: ExponentRequest, job: Job) -> dict[str, Any]:
+    """Hold the exponent at a value, or return to the fit."""
+    result = _last_result(call)
+    if request.exponent is None:
+        result.held = None
+        return {}
+    job.report("Fitting at this exponent")
+    held = result.held = result.scene.hold_exponent(request.exponent)
+    return {
+        "exponent": held.response.exponent,
+        "gain": held.response.gain,
+        "offset": held.response.offset,
+        "rmse": held.rmse,
+        "fitted_rmse": result.scene.completion.fit.rmse,
+        "median_change": held.median_change,
+        "largest_change": held.largest_change,
+        "change_high": change_range(held),
+        "scores": result.score(held.depth),
+        "curve": result.scene.response_curve(held.response),
+        "downloads": outputs.download_titles(result),
+    }
 
 
-def post_method(call: Call) -> Reply:
-    from leadline.apps.studio.work import run_other_method
+def run_other_method(call: Call, request: NameRequest, job: Job) -> dict[str, Any]:
+    """Run another method on the same scene."""
+    result = _last_result(call)
+    job.report(f"Running {comparable_methods().get(request.name, request.name)}")
+    scores = result.score(run_method_on(result, request.name))
+    return {"name": request.name, "title": METHOD_TITLES.get(request.name, request.name), "scores": scores}
 
-    request = messages.decode(call.body, messages.MethodRequest)
-    # One method's job must not supersede another's: a comparison waits for two.
-    return _submit(call, f"method {request.name}", lambda job: run_other_method(call.own_session(), request, job))
+
+def _last_result(call: Call) -> Result:
+    if call.session.result is None:
+        raise InputError("there is no result yet; complete the scene first.")
+    return call.session.result
+
+
+def _job(
+    path: str, kind: type[Message], work: Callable[[Call, Message, Job], Any], distinct_by: str | None = None
+) -> Endpoint:
+    """A request that puts `work` into the queue, and is answered with the key by which its state can be fetched.
+
+    It supersedes a waiting request of the same session and path, if both have the same value of `distinct_by`.
+    """
+
+    def answer(call: Call) -> Reply:
+        request = decode(call.body, kind)
+        subject = path if distinct_by is None else f"{path} {getattr(request, distinct_by)}"
+
+        def run(job: Job) -> Any:
+            call.session.last_used = time.monotonic()
+            return work(call, request, job)
+
+        return reply_json({"job": call.studio.worker.submit(call.session.key, subject, run).key})
+
+    return Endpoint("POST", path, answer, Access.PAGE)
 
 
 ENDPOINTS = (
@@ -253,11 +346,11 @@ ENDPOINTS = (
     Endpoint("POST", "/api/forget", post_forget, Access.PAGE),
     Endpoint("POST", "/api/remove", post_remove, Access.PAGE),
     Endpoint("POST", "/api/cancel", post_cancel, Access.PAGE),
-    Endpoint("POST", "/api/example", post_example, Access.PAGE),
-    Endpoint("POST", "/api/inspect", post_inspect, Access.PAGE),
-    Endpoint("POST", "/api/complete", post_complete, Access.PAGE),
-    Endpoint("POST", "/api/diagnose", post_diagnose, Access.PAGE),
-    Endpoint("POST", "/api/exponent", post_exponent, Access.PAGE),
-    Endpoint("POST", "/api/method", post_method, Access.PAGE),
+    _job("/api/example", NameRequest, load_example),
+    _job("/api/inspect", RoleRequest, inspect_file, distinct_by="role"),
+    _job("/api/complete", CompleteRequest, complete),
+    _job("/api/diagnose", Request, diagnose),
+    _job("/api/exponent", ExponentRequest, set_exponent),
+    _job("/api/method", NameRequest, run_other_method, distinct_by="name"),  # a comparison requests two methods
 )
-"""All requests but the upload of a file, which `web` writes to disk while it arrives."""
+"""All requests but the upload of a file, which `server` writes to disk while it arrives."""

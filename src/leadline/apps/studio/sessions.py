@@ -1,4 +1,4 @@
-"""Sessions: each browser has a temporary folder of its own, which is removed when the session ends."""
+"""Sessions: each browser has its own temporary folder, which is removed when the session ends."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leadline.apps.studio.wording import wording
-from leadline.base.errors import InputError, LeadlineError, render
+from leadline.apps.studio.form import wording
+from leadline.base.errors import InputError, render
 
 if TYPE_CHECKING:
     from leadline.apps.studio.scene import Result
@@ -25,7 +25,7 @@ _SUFFIX = re.compile(r"\.[a-z0-9]{1,5}")
 
 
 class Role(Enum):
-    """What a file is used as. A session has at most one file of each role."""
+    """The role of a file in a scene. A session has at most one file of each role."""
 
     IMAGE = "image"
     SPARSE = "sparse"
@@ -35,25 +35,10 @@ class Role(Enum):
     EXTRINSICS = "extrinsics"
     MASK = "mask"
 
-    @classmethod
-    def parse(cls, text: str) -> Role:
-        """The role of that name.
-
-        Raises
-        ------
-        InputError
-            There is no such role.
-        """
-        try:
-            return cls(text)
-        except ValueError:
-            names = ", ".join(role.value for role in cls)
-            raise InputError(f"the kind of file must be one of {names}, got {text!r:.40} instead.") from None
-
 
 @dataclass(frozen=True)
 class Upload:
-    """A file of a session: its path on the server, and the name that the user knows it by."""
+    """A file of a session: its path on the server, and its name on the user's machine."""
 
     role: Role
     name: str
@@ -74,24 +59,21 @@ class Session:
     example: str | None = None  # the example that wrote the files, if one did
 
     def path_of(self, role: Role) -> Path | None:
-        """Where the file of this role is, or None."""
-        upload = self.files.get(role)
-        return None if upload is None else upload.path
+        """Where the file of this role is, if there is one."""
+        return self.files[role].path if role in self.files else None
+
+    def names(self) -> dict[Role, str]:
+        """The names of the files on the user's machine."""
+        return {role: upload.name for role, upload in self.files.items()}
 
     def plan_upload(self, role: Role, name: str) -> Upload:
-        """Where a file of this role is to be written. The server chooses the path; only the suffix is the user's.
-
-        Raises
-        ------
-        InputError
-            The name has no usable suffix.
-        """
+        """Where a file of this role is to be written. The server chooses the path; only the suffix is the user's."""
         shown = re.split(r"[\\/]", name)[-1][-120:]
         shown = "".join(letter for letter in shown if letter.isprintable())
         suffix = Path(shown).suffix.lower()
         if not _SUFFIX.fullmatch(suffix):
             raise InputError(
-                f"{shown or 'this file'}: the name needs a suffix such as .png or .npy, which tells the format."
+                f"{shown or 'this file'}: the name needs a suffix such as .png or .npy, which determines the format."
             )
         return Upload(role, shown, self.folder / f"{role.value}{suffix}")
 
@@ -117,29 +99,16 @@ class Session:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
 
-    def error_text(self, error: LeadlineError) -> str:
-        """The message of an error with the page's labels for parameters and the user's names for files."""
-        return self.name_files(error.render(wording))
-
     def render(self, text: str) -> str:
-        """The text of a note or status with the page's labels for parameters and the user's names for files."""
-        return self.name_files(render(text, wording))
-
-    def name_files(self, text: str) -> str:
-        """`text` with the user's file names in place of paths on the server."""
+        """The text of an error or note with the page's labels for parameters and the user's names for files."""
+        text = render(text, wording)
         for upload in self.files.values():
             text = text.replace(str(upload.path), upload.name)
         return text.replace(f"{self.folder}/", "")
 
 
 class Sessions:
-    """All sessions, in one temporary folder that `close` removes.
-
-    Parameters
-    ----------
-    idle : float
-        Seconds without a request after which a session is removed.
-    """
+    """All sessions, in one temporary folder that `close` removes; each ends after `idle` seconds without a request."""
 
     def __init__(self, idle: float) -> None:
         self.idle = idle
@@ -156,13 +125,7 @@ class Sessions:
             return found
 
     def open(self) -> Session:
-        """Create a session.
-
-        Raises
-        ------
-        InputError
-            There are too many already.
-        """
+        """Create a session."""
         self.expire()
         with self._lock:
             unused = [key for key, session in self._all.items() if not session.files]

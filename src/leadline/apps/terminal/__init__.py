@@ -1,1 +1,1 @@
-"""What the commands share: help in groups, messages with flag names, the flags of a prior, progress of many frames."""
+"""Shared parts of the commands: help in groups, messages with flag names, flags of a prior, progress of many frames."""

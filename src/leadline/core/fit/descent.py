@@ -1,8 +1,4 @@
-"""Levenberg-Marquardt over (exponent, log gain, offset), and the fixed-coordinate fits it starts from (eq:lm).
-
-The prior is divided by its geometric mean over the pairs and the depth by that of the measurements, so that neither
-the prior's scale nor the unit of depth affects the iteration.
-"""
+"""Levenberg-Marquardt over (exponent, log gain, offset), and the fixed-coordinate fits it starts from (eq:lm)."""
 
 from __future__ import annotations
 
@@ -12,14 +8,14 @@ from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from leadline.base.arrays import Float64Array, IndexArray
 from leadline.core.fit.calibration import TINY
 from leadline.core.fit.normal_equations import CHUNK, normal_equations
 from leadline.core.fit.response import in_domain, remainder
 
-Theta = NDArray[np.float64]  # (exponent, log gain, offset), about the prior's geometric mean
-Sums = tuple[float, Theta, NDArray[np.float64]]  # cost, J^T r, J^T J
+Theta = Float64Array  # (exponent, log gain, offset), about the prior's geometric mean
+Sums = tuple[float, Theta, Float64Array]  # cost, J^T r, J^T J
 
 SUBSET = 1024
 """Pairs used by the runs from each start; only the best run continues with all pairs."""
@@ -32,7 +28,7 @@ START_TOLERANCE = 1e-3
 UPPER_TRIANGLE = np.array([[4, 5, 6], [5, 7, 8], [6, 8, 9]])  # position of each entry of J^T J in a row of sums
 _IDENTITY = np.eye(3)
 _GOLDEN = 0.6180339887498949
-LINE_ITERATIONS = 6  # reweightings of a least-absolute-deviations line, which needs no more than start accuracy
+LINE_ITERATIONS = 6  # reweightings of a least-absolute-deviations line, which is only a starting point
 
 
 class StopReason(Enum):
@@ -77,7 +73,7 @@ class Objective(Protocol):
 class Problem:
     """Cost and normal equations at a parameter, for x = log(h / centre) and depths in units of the scale."""
 
-    def __init__(self, x: NDArray[np.float64], depth: NDArray[np.float64], domain: tuple[float, float]) -> None:
+    def __init__(self, x: Float64Array, depth: Float64Array, domain: tuple[float, float]) -> None:
         self.x, self.depth, self.domain = x, depth, domain
         self.floor = x.size * (8 * np.finfo(float).eps) ** 2  # relative to depths of order one
         self._sums = np.zeros((-(-x.size // CHUNK), 10))
@@ -110,7 +106,7 @@ class Problem:
         return self if chosen is None else Problem(self.x[chosen], self.depth[chosen], self.domain)
 
 
-def sum_chunks(sums: NDArray[np.float64]) -> Sums:
+def sum_chunks(sums: Float64Array) -> Sums:
     """Cost, J^T r and J^T J from the sums of all chunks; the cost is infinite if any sum is not finite."""
     total = sums.sum(axis=0)
     cost = float(total[0])
@@ -118,7 +114,7 @@ def sum_chunks(sums: NDArray[np.float64]) -> Sums:
     return cost if usable else math.inf, total[1:4], total[UPPER_TRIANGLE]
 
 
-def strided_subset(count: int) -> NDArray[np.intp] | None:
+def strided_subset(count: int) -> IndexArray | None:
     """Indices of at most SUBSET of the pairs, or None for all of them."""
     step = -(-count // SUBSET)
     if step == 1:
@@ -135,15 +131,8 @@ def levenberg_marquardt(
     """Minimise from `theta`: (J^T J + mu I) delta = -J^T r, eq:lm, with Nielsen's rule for mu.
 
     A step is accepted only if it lowers the cost, and the cost is infinite outside the domain, so every iterate maps
-    the whole prior. One pass over the pairs computes the cost and the Jacobian together.
-
-    Returns
-    -------
-    theta : (3,) float64
-    costs : list of float
-        The cost at the start and after each accepted step.
-    iterations : int
-    stopped : StopReason
+    the whole prior. One pass over the pairs computes the cost and the Jacobian together. Returns theta, the cost at the
+    start and after each accepted step, the number of iterations, and why it stopped.
     """
     cost, gradient, matrix = problem(theta)
     damping, growth = INITIAL_DAMPING * float(matrix.diagonal().max()), 2.0
@@ -190,26 +179,8 @@ def levenberg_marquardt(
     return theta, costs, max_iterations, StopReason.ITERATION_LIMIT
 
 
-def fixed_coordinates(
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    exponents: tuple[float, ...],
-    domain: tuple[float, float],
-    *,
-    absolute: bool = False,
-) -> list[tuple[float, Theta]]:
-    """Each exponent with its fixed-coordinate fit, where there is one."""
-    fits = [(exponent, fixed_coordinate(x, y, exponent, domain, absolute=absolute)) for exponent in exponents]
-    return [(exponent, theta) for exponent, theta in fits if theta is not None]
-
-
 def fixed_coordinate(
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    exponent: float,
-    domain: tuple[float, float],
-    *,
-    absolute: bool = False,
+    x: Float64Array, y: Float64Array, exponent: float, domain: tuple[float, float], *, absolute: bool = False
 ) -> Theta | None:
     """The affine fit in the coordinate of this exponent; None if its gain is negative or it cannot map the whole prior.
 
@@ -224,7 +195,7 @@ def fixed_coordinate(
         offset = float(v.mean() - gain * u.mean())
         for _ in range(LINE_ITERATIONS if absolute else 0):
             off = np.abs(v - gain * u - offset)
-            # Residuals far below the median get equal weights, or the line would be tied to the pairs it fits exactly.
+            # Residuals far below the median get equal weights, or pairs that are fitted exactly would fix the line.
             weight = 1.0 / np.maximum(off, max(0.1 * median(off), 1e-12))
             weight /= weight.sum()
             u_mean, v_mean = dot(weight, u), dot(weight, v)
@@ -235,12 +206,12 @@ def fixed_coordinate(
     return np.array([exponent, math.log(gain), offset]) if usable else None
 
 
-def median(values: NDArray[np.float64]) -> float:
+def median(values: Float64Array) -> float:
     """The upper median. `np.median` also checks for NaN and takes twice as long."""
     middle = values.size // 2
     return float(np.partition(values, middle)[middle])
 
 
-def dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def dot(a: Float64Array, b: Float64Array) -> float:
     # Not a @ b, which would start BLAS threads that compete with those of the kernels.
     return float((a * b).sum())

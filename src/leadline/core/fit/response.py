@@ -12,32 +12,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from leadline.base.arrays import FloatArray
+from leadline.base.arrays import Float64Array, FloatArray
 from leadline.base.errors import InputError
-from leadline.core.fit.calibration import (
-    DIFFERENCE,
-    LOG,
-    LOG1P,
-    MAX_CANCELLATION,
-    SMALLEST,
-    SUM,
-    TINY,
-    calibrate,
-    contiguous,
-)
-
-Real = TypeVar("Real", float, NDArray[np.float64])
+from leadline.core.fit import calibration
+from leadline.core.fit.calibration import MAX_CANCELLATION, SMALLEST, TINY, calibrate, contiguous
 
 # Bound of the rounding error of log(gain) + exponent (log h - log centre): |log h| < 710, whose ulp is 1.1e-13.
 MARGIN = 1e-12
 
 
-def forward(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
+def forward(depth: ArrayLike, exponent: float, scale: float) -> Float64Array:
     """phi(depth), eq:family.
 
     >>> forward([1.0, 2.0, 4.0], exponent=1.0, scale=2.0)
@@ -47,25 +36,7 @@ def forward(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float
     return q * _exprel(exponent * q)
 
 
-def inverse(response: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
-    """phi^-1(response), eq:inverse; NaN where 1 + exponent * response is not positive."""
-    u = np.asarray(response, np.float64)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        high, low = _one_plus_product(exponent, u)
-        w = exponent * u
-        # log(1 + w) by log1p, but near w = -1 from the product with its rounding error.
-        logarithm = np.where(w > -0.5, np.log1p(np.maximum(w, -0.5)), np.log(high) + low / high)
-        q = np.where(np.abs(w) < TINY, u, logarithm / exponent if exponent else u)
-        return np.where(high > 0, scale * np.exp(q), np.nan)
-
-
-def slope(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
-    """d phi / d depth = scale^-exponent depth^(exponent - 1), eq:inverse."""
-    z = np.asarray(depth, np.float64)
-    return np.exp(exponent * _log_ratio(z, scale)) / z
-
-
-def exponent_slope(depth: ArrayLike, exponent: float, scale: float) -> NDArray[np.float64]:
+def exponent_slope(depth: ArrayLike, exponent: float, scale: float) -> Float64Array:
     """d phi / d exponent, eq:lambda-derivative: q^2 k(exponent q), k(u) = (u e^u - (e^u - 1)) / u^2."""
     q = _log_ratio(depth, scale)
     u = exponent * q
@@ -78,7 +49,7 @@ def exponent_slope(depth: ArrayLike, exponent: float, scale: float) -> NDArray[n
     return q * q * np.where(small, series, (far * np.exp(far) - np.expm1(far)) / (far * far))
 
 
-def _log_ratio(depth: ArrayLike, scale: float) -> NDArray[np.float64]:
+def _log_ratio(depth: ArrayLike, scale: float) -> Float64Array:
     """log(depth / scale) to full relative accuracy, also where the two are nearly equal."""
     z = np.asarray(depth, np.float64)
     difference = (z - scale) / scale  # exact numerator within a factor of two (Sterbenz)
@@ -86,13 +57,13 @@ def _log_ratio(depth: ArrayLike, scale: float) -> NDArray[np.float64]:
         return np.where(np.abs(difference) < 0.5, np.log1p(difference), np.log(z / scale))
 
 
-def _exprel(u: NDArray[np.float64]) -> NDArray[np.float64]:
+def _exprel(u: Float64Array) -> Float64Array:
     """(e^u - 1) / u, one at zero."""
     safe = np.where(u == 0.0, 1.0, u)
     return np.where(u == 0.0, 1.0, np.expm1(safe) / safe)
 
 
-def _one_plus_product(a: float, b: Real) -> tuple[Real, Real]:
+def one_plus_product(a: float, b: float) -> tuple[float, float]:
     """1 + a b as an unevaluated sum high + low, without rounding error (Dekker's product, Knuth's sum).
 
     |low| is at most half a unit in the last place of high, so that high alone has the sum's sign.
@@ -112,7 +83,7 @@ def _one_plus_product(a: float, b: Real) -> tuple[Real, Real]:
 
 def remainder(exponent: float, gain: float, offset: float) -> float:
     """c = 1 - gain + exponent * offset, the constant part of g in `Response.kernel_args`, without cancellation."""
-    high, low = _one_plus_product(exponent, offset)
+    high, low = one_plus_product(exponent, offset)
     return (high - gain) + low
 
 
@@ -184,8 +155,8 @@ class Response:
         calibrate(contiguous(flat), out, *self.kernel_args(ends))
         return out.reshape(h.shape)
 
-    def log_slope(self, prior: ArrayLike) -> NDArray[np.float64]:
-        """d log t / d log h = gain (h / t)^exponent, eq:gain: the local gain that a fixed coordinate prescribes."""
+    def log_slope(self, prior: ArrayLike) -> Float64Array:
+        """d log t / d log h = gain (h / t)^exponent, eq:gain: the local gain from prior to metric depth."""
         centre, gain, _ = self.centred
         h = np.asarray(prior, np.float64)
         t = np.asarray(self(h), np.float64)
@@ -217,16 +188,16 @@ class Response:
         lam = self.exponent
         x = [math.log(end) - math.log(centre) for end in ends]
         if abs(lam) < TINY:
-            return (LOG, 0.0, gain, offset, 0.0, math.log(centre), math.log(self.scale))
-        if all(lam * end < 700 and log1p_is_accurate(gain * math.expm1(lam * end), lam * offset) for end in x):
-            return (LOG1P, lam, gain, offset, 0.0, math.log(centre), math.log(self.scale))
+            return (calibration.LOG, 0.0, gain, offset, 0.0, math.log(centre), math.log(self.scale))
+        if all(lam * end < 700 and _log1p_is_accurate(gain * math.expm1(lam * end), lam * offset) for end in x):
+            return (calibration.LOG1P, lam, gain, offset, 0.0, math.log(centre), math.log(self.scale))
         rest = remainder(lam, gain, offset)
-        formula = SUM if rest >= 0 else DIFFERENCE
+        formula = calibration.SUM if rest >= 0 else calibration.DIFFERENCE
         size = math.log(abs(rest)) if rest else -math.inf
         return (formula, lam, math.log(gain), 0.0, size, math.log(centre), math.log(self.scale))
 
 
-def log1p_is_accurate(grown: float, shift: float) -> bool:
+def _log1p_is_accurate(grown: float, shift: float) -> bool:
     """Whether log1p(grown + shift) loses at most two digits by cancellation; see `Response.kernel_args`."""
     return -0.5 < grown + shift < 1e3 and abs(grown) + abs(shift) < MAX_CANCELLATION * (1.0 + grown + shift)
 

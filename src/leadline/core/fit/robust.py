@@ -28,39 +28,16 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from leadline.core.fit.descent import (
-    START_TOLERANCE,
-    Descent,
-    Problem,
-    StopReason,
-    Sums,
-    Theta,
-    levenberg_marquardt,
-    median,
-    strided_subset,
-    sum_chunks,
-)
-from leadline.core.fit.normal_equations import (
-    CAUCHY,
-    CHUNK,
-    GEMAN_MCCLURE,
-    HUBER,
-    SQUARED,
-    robust_equations,
-    robust_residuals,
-)
+from leadline.base.arrays import Float64Array, IndexArray
+from leadline.core.fit import descent, normal_equations
+from leadline.core.fit.descent import Descent, Problem, StopReason, Sums, Theta, levenberg_marquardt
+from leadline.core.fit.normal_equations import CAUCHY, CHUNK, GEMAN_MCCLURE, HUBER, SQUARED
 from leadline.core.options import FitOptions
 
 # Loss and its width in standard deviations. Each width gives 95 % efficiency for normal errors: Holland and Welsch
 # (1977) for Huber and Cauchy, and the same integral for Geman and McClure.
-LOSSES = {
-    "squared": (SQUARED, 1.0),
-    "huber": (HUBER, 1.345),
-    "cauchy": (CAUCHY, 2.385),
-    "gnc": (GEMAN_MCCLURE, 3.787),
-}
+LOSSES = {"squared": (SQUARED, 1.0), "huber": (HUBER, 1.345), "cauchy": (CAUCHY, 2.385), "gnc": (GEMAN_MCCLURE, 3.787)}
 NORMAL_MEDIAN = 0.6744897501960817  # median of |z| for a standard normal variable
 # The same median, weighted by the weights under a loss of the width above.
 WEIGHTED_MEDIANS = {SQUARED: NORMAL_MEDIAN, HUBER: 0.6432644472, CAUCHY: 0.5935665965, GEMAN_MCCLURE: 0.6018717535}
@@ -136,22 +113,16 @@ class Reweighted:
     """
 
     plain: Problem
-    target: NDArray[np.float64]  # depth in units of the scale, or its logarithm
-    variance: NDArray[np.float64] | None
-    inverse_sigma: NDArray[np.float64]  # 1 / sqrt(sigma^2 + tau^2)
+    target: Float64Array  # depth in units of the scale, or its logarithm
+    variance: Float64Array | None
+    inverse_sigma: Float64Array  # 1 / sqrt(sigma^2 + tau^2)
     in_logs: bool
     loss: int
     width: float
     penalty: Shrinkage | None = None
 
     @classmethod
-    def of(
-        cls,
-        plain: Problem,
-        log_depth: NDArray[np.float64],
-        sigma: NDArray[np.float64] | None,
-        options: FitOptions,
-    ) -> Reweighted:
+    def of(cls, plain: Problem, log_depth: Float64Array, sigma: Float64Array | None, options: FitOptions) -> Reweighted:
         """The problem with unit standard deviations; `sigma` is in units of the scale."""
         in_logs = options.residual == "log"
         if sigma is not None and in_logs:
@@ -165,10 +136,10 @@ class Reweighted:
         if numbers is None:
             return math.inf, theta, np.eye(3)
         sums = np.empty((-(-self.target.size // CHUNK), 10))
-        robust_equations(
+        normal_equations.robust_equations(
             self.plain.x, self.target, self.inverse_sigma, *numbers, self.in_logs, self.loss, self.width, sums
         )
-        cost, gradient, matrix = sum_chunks(sums)
+        cost, gradient, matrix = descent.sum_chunks(sums)
         if self.penalty is not None:
             for value, slope in self.penalty.terms(theta):
                 cost += self.penalty.weight * value * value
@@ -181,7 +152,7 @@ class Reweighted:
         return float(((8 * np.finfo(float).eps * self.inverse_sigma) ** 2).sum())
 
     def subset(self) -> Reweighted:
-        chosen = strided_subset(self.target.size)
+        chosen = descent.strided_subset(self.target.size)
         if chosen is None:
             return self
         variance = None if self.variance is None else self.variance[chosen]
@@ -190,14 +161,14 @@ class Reweighted:
             self, plain=plain, target=self.target[chosen], variance=variance, inverse_sigma=self.inverse_sigma[chosen]
         )
 
-    def residuals(self, theta: Theta) -> NDArray[np.float64]:
+    def residuals(self, theta: Theta) -> Float64Array:
         numbers = self.plain.parameters(theta)
         residual = np.full(self.target.size, np.inf)
         if numbers is not None:
-            robust_residuals(self.plain.x, self.target, *numbers, self.in_logs, residual)
+            normal_equations.robust_residuals(self.plain.x, self.target, *numbers, self.in_logs, residual)
         return residual
 
-    def rescaled(self, theta: Theta, weights: NDArray[np.float64] | None = None) -> Reweighted:
+    def rescaled(self, theta: Theta, weights: Float64Array | None = None) -> Reweighted:
         """The same problem with tau estimated from the residuals at `theta`, optionally weighted.
 
         Without weights, 30 % of outliers enlarge tau by the factor CONTAMINATED; weights correct for that. The
@@ -211,7 +182,7 @@ class Reweighted:
         variance = tau2 if self.variance is None else self.variance + tau2
         return replace(self, inverse_sigma=np.broadcast_to(1.0 / np.sqrt(variance), squares.shape).copy())
 
-    def _tau2(self, squares: NDArray[np.float64], weights: NDArray[np.float64] | None, expected: float) -> float:
+    def _tau2(self, squares: Float64Array, weights: Float64Array | None, expected: float) -> float:
         """tau^2 for which the median of |z| is `expected`."""
         highest = max(_median(squares, weights) / expected**2, MIN_TAU**2)
         if self.variance is None:
@@ -224,7 +195,7 @@ class Reweighted:
             low, high = (middle, high) if too_small else (low, middle)
         return high
 
-    def weights(self, theta: Theta) -> NDArray[np.float64]:
+    def weights(self, theta: Theta) -> Float64Array:
         """w = d rho / d z^2 of each pair: one for the squared loss, near zero for an outlier."""
         z = self.residuals(theta) * self.inverse_sigma
         u = (z / self.width) ** 2
@@ -234,7 +205,7 @@ class Reweighted:
             return 1.0 / (1.0 + u)
         return 1.0 / (1.0 + u) ** 2 if self.loss == GEMAN_MCCLURE else np.ones_like(u)
 
-    def information(self, theta: Theta, weights: NDArray[np.float64], effective: float) -> NDArray[np.float64] | None:
+    def information(self, theta: Theta, weights: Float64Array, effective: float) -> Float64Array | None:
         """Inverse covariance of `theta` without the penalty, by Huber's formula for M-estimators.
 
         None with too few pairs, or if so many are outliers that the mean curvature of the loss is not positive.
@@ -258,13 +229,13 @@ class Reweighted:
 def fit_with_scale(problem: Reweighted, theta: Theta, max_iterations: int) -> tuple[Reweighted, Theta, int, StopReason]:
     """Update the fit and tau alternately until tau converges; see the module's description.
 
-    An explicit schedule of graduated non-convexity, starting from the largest residual, lost good starts without any
-    gain.
+    An explicit schedule of graduated non-convexity, starting from the largest residual, lost good starts and
+    improved nothing.
     """
     problem = problem.rescaled(theta)
     iterations, stopped = 0, StopReason.ITERATION_LIMIT
     for _ in range(MAX_SCALE_UPDATES):
-        theta, _, more, stopped = levenberg_marquardt(problem, theta, max_iterations, START_TOLERANCE)
+        theta, _, more, stopped = levenberg_marquardt(problem, theta, max_iterations, descent.START_TOLERANCE)
         iterations += more
         before, problem = problem, problem.rescaled(theta, problem.weights(theta))
         if abs(problem.inverse_sigma.max() / before.inverse_sigma.max() - 1) < SCALE_TOLERANCE:
@@ -272,7 +243,7 @@ def fit_with_scale(problem: Reweighted, theta: Theta, max_iterations: int) -> tu
     return problem, theta, iterations, stopped
 
 
-def effective_count(influence: NDArray[np.float64], groups: NDArray[np.intp] | None) -> float:
+def effective_count(influence: Float64Array, groups: IndexArray | None) -> float:
     """Number of independent pairs with the same information as these, whose errors are correlated within groups.
 
     With `influence` = w z, the ratio of the variance of the sum of independent terms to that of the sum of the groups'
@@ -291,19 +262,15 @@ class RobustEnd:
     """The result of a robust fit; `information` is the inverse covariance of theta."""
 
     theta: Theta
-    weights: NDArray[np.float64]
+    weights: Float64Array
     effective: float
-    information: NDArray[np.float64] | None
+    information: Float64Array | None
     descents: tuple[Descent, ...]
     costs: list[float]
 
 
 def robust_descent(
-    problem: Reweighted,
-    starts: list[tuple[float, Theta]],
-    options: FitOptions,
-    groups: NDArray[np.intp] | None,
-    scale: float,
+    problem: Reweighted, starts: list[tuple[float, Theta]], options: FitOptions, groups: IndexArray | None, scale: float
 ) -> RobustEnd:
     """The best fit of all starts, continued with all pairs, and with the penalty if ``options.exponent_spread`` is set.
 
@@ -334,17 +301,15 @@ def robust_descent(
     return RobustEnd(theta, weights, effective, information, tuple(descents), costs)
 
 
-def effective_weights(
-    problem: Reweighted, theta: Theta, groups: NDArray[np.intp] | None
-) -> tuple[NDArray[np.float64], float]:
+def effective_weights(problem: Reweighted, theta: Theta, groups: IndexArray | None) -> tuple[Float64Array, float]:
     """Weight of each pair under the loss, and the effective number of independent pairs."""
     weights = problem.weights(theta)
     return weights, effective_count(weights * problem.residuals(theta) * problem.inverse_sigma, groups)
 
 
-def _median(values: NDArray[np.float64], weights: NDArray[np.float64] | None) -> float:
+def _median(values: Float64Array, weights: Float64Array | None) -> float:
     if weights is None:
-        return median(values)
+        return descent.median(values)
     order = np.argsort(values)
     below = np.cumsum(weights[order])
     return float(values[order[np.searchsorted(below, 0.5 * below[-1])]])

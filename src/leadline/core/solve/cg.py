@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradients on the residual system, with the reason it stopped.
+"""Preconditioned conjugate gradients on the residual system: the operator, the iteration, and why it stopped.
 
 The system is Q_UU r_U = b_U - Q_UF r_F with F the fixed and U the free pixels; system.py derives it. For the whole
 field r, zero at invalid pixels, its residual is simply (b - Q r)_U. So Q_UF r_F is never formed, and the *true*
@@ -8,15 +8,15 @@ residual takes one pass over the image in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray
 from leadline.base.errors import Status, param
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve import kernels
-from leadline.core.solve.operators import Operator
+from leadline.core.solve.multigrid import VCycle
 
 DEFAULT_MAX_ITERATIONS = {"multigrid": 200, "jacobi": 500}  # 500 is the paper's limit
 # The recursive residual becomes smaller than the true one, in float32 by some 1e-7 of its first value. After a fall by
@@ -45,38 +45,93 @@ class Solution:
     and after the last. `field` is padded by one pixel on every side; `interior` is the image.
     """
 
-    field: NDArray[np.float64]
+    field: Float64Array
     status: SolveStatus
     iterations: int
     residual: float
     history: tuple[float, ...]
 
     @property
-    def interior(self) -> NDArray[np.float64]:
+    def interior(self) -> Float64Array:
         return self.field[1:-1, 1:-1]
 
 
-class Preconditioner(Protocol):
-    def __call__(self, r: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
-        """Return z = B r, with B symmetric positive definite, and r . z."""
-        ...
+@dataclass(frozen=True)
+class Operator:
+    """Q = A + data I + laplacian A^2 on the free pixels, on padded arrays; see kernels.py for their layout.
+
+    With `edges`, A is the Laplacian of the weighted graph, and `mass` replaces the data weight: it is the data weight
+    plus, at soft measurements, the measurement weight.
+    """
+
+    code: NDArray[np.uint8]
+    data: float
+    laplacian: float
+    edges: Float32Array | None = None
+    mass: Float32Array | None = None
 
     @property
-    def scratch(self) -> NDArray[np.float32]:
-        """An array of the padded image's shape that the caller may overwrite between two calls."""
-        ...
+    def representable(self) -> bool:
+        """Whether the weights are finite in float32."""
+        return max(self.data, self.laplacian) < float(np.finfo(np.float32).max)
+
+    def apply(self, p: Float32Array, out: Float32Array) -> float:
+        """Compute out = Q p; returns p . Q p."""
+        dots, squares = self._partial_sums()
+        factors = np.float32(self.data), np.float32(self.laplacian), np.float32(1)
+        kernels.apply_operator(p, self.code, self.edges, self.mass, None, out, *factors, dots, squares)
+        return float(dots.sum())
+
+    def residual(self, field: Float64Array, rhs: Float64Array | None, out: Float32Array) -> float:
+        """Compute out = rhs - Q field, in float64 until the result is stored; returns its norm."""
+        dots, squares = self._partial_sums()
+        factors = self.data, self.laplacian, -1.0
+        kernels.apply_operator(field, self.code, self.edges, self.mass, rhs, out, *factors, dots, squares)
+        return float(np.sqrt(squares.sum()))
+
+    def diagonal(self, row: IndexArray, column: IndexArray) -> Float64Array:
+        """Return Q_pp = data + a + laplacian (a^2 + sum of w^2) at padded indices, with a the sum of the edges w."""
+        if self.edges is None or self.mass is None:  # all w = 1
+            degree = (self.code[row, column] & kernels.DEGREE).astype(np.float64)
+            squares = degree
+            mass: FloatArray | float = self.data
+        else:
+            east, south = self.edges[kernels.EAST], self.edges[kernels.SOUTH]
+            around = [east[row, column], east[row, column - 1], south[row, column], south[row - 1, column]]
+            weights = np.array(around, np.float64)
+            degree, squares, mass = weights.sum(axis=0), (weights**2).sum(axis=0), self.mass[row, column]
+        diagonal: Float64Array = mass + degree + self.laplacian * (degree**2 + squares)
+        return diagonal
+
+    def _partial_sums(self) -> tuple[Float64Array, Float64Array]:
+        count = kernels.block_count(self.code.shape[0] - 2)
+        return np.zeros(count), np.zeros(count)
+
+
+class Jacobi:
+    """The paper's preconditioner, z = r / diag(Q)."""
+
+    def __init__(self, operator: Operator) -> None:
+        free = np.nonzero(operator.code >= kernels.FREE)
+        self._inverse = np.zeros(operator.code.shape, np.float32)
+        self._inverse[free] = 1.0 / operator.diagonal(*free)
+        self._result = np.empty_like(self._inverse)
+        self.scratch = np.zeros_like(self._inverse)
+
+    def __call__(self, r: Float32Array) -> tuple[Float32Array, float]:
+        np.multiply(self._inverse, r, out=self._result)
+        return self._result, float(np.einsum("ij,ij->i", self._result, r, dtype=np.float64).sum())
 
     def increase_damping(self) -> bool:
-        """Make B more cautious after it has turned out not to be definite; returns False if this is not possible."""
-        ...
+        return False  # diag(Q) is positive, so there is nothing to damp
 
 
 def conjugate_gradients(
     operator: Operator,
-    precondition: Preconditioner,
-    x: NDArray[np.float64],
-    rhs: NDArray[np.float64] | None,
-    work: tuple[NDArray[np.float32], NDArray[np.float32]],
+    precondition: Jacobi | VCycle,
+    x: Float64Array,
+    rhs: Float64Array | None,
+    work: tuple[Float32Array, Float32Array],
     options: ReconstructionOptions,
     *,
     reference_norm: float,
@@ -84,18 +139,9 @@ def conjugate_gradients(
 ) -> Solution:
     """Solve for the free pixels of `x`, which is overwritten and returned as the solution's field.
 
-    Parameters
-    ----------
-    x : (H + 2, W + 2) float64
-        The values of the fixed pixels and the initial guess at the free ones.
-    rhs : (H + 2, W + 2) float64 or None
-        b at free pixels; None is zero.
-    work : pair of (H + 2, W + 2) float32
-        The residual of `x`, and room for the search direction. Both are overwritten.
-    reference_norm : float
-        Norm of the residual that the tolerance is relative to.
-    residual_norm : float
-        Norm of the residual of `x`.
+    All arrays have the padded shape (H + 2, W + 2). `x` holds the values of the fixed pixels and the initial guess at
+    the free ones, `rhs` is b (None is zero), and `work` the residual of `x`, of norm `residual_norm`, and room for the
+    search direction. The tolerance is relative to `reference_norm`.
     """
     max_iterations = options.max_iterations or DEFAULT_MAX_ITERATIONS[options.solver]
     r, p = work
@@ -107,7 +153,7 @@ def conjugate_gradients(
     rz = 0.0  # r . z of the previous step; 0 restarts with the direction of steepest descent
     status = SolveStatus.ITERATION_LIMIT
     while True:
-        # The recursive residual is trusted neither to stop nor after a large fall: compute r = b - Q x.
+        # The recursive residual is too inaccurate to stop by or to use after a large fall: compute r = b - Q x.
         if history[-1] <= max(options.tolerance, _TRUSTED_REDUCTION * started_at):
             history[-1] = operator.residual(x, rhs, r) / reference_norm
             if history[-1] <= options.tolerance:

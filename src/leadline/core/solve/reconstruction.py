@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray
 from leadline.core.adaptive import Adapted, adapt
 from leadline.core.neighbours import Neighbours
 from leadline.core.options import ReconstructionOptions
@@ -32,9 +32,7 @@ class Reconstruction:
     Attributes
     ----------
     status : SolveStatus
-        Why the solve stopped.
     iterations : int
-        Steps of conjugate gradients.
     residual : float
         True relative residual |b - Q r| / |b|, computed in float64 after the last step.
     history : tuple of float
@@ -75,13 +73,13 @@ class SolverCache:
         self.system_reused = False
         self._system: System | None = None
         self._system_inputs: tuple[Any, ...] = ()
-        self._field: NDArray[np.float64] | None = None  # padded field of the last solution
-        self._spare: NDArray[np.float64] | None = None  # the field before it, which the next solve overwrites
+        self._field: Float64Array | None = None  # padded field of the last solution
+        self._spare: Float64Array | None = None  # the field before it, which the next solve overwrites
 
     def system(
         self,
         valid: BoolArray,
-        where: NDArray[np.intp],
+        where: IndexArray,
         options: ReconstructionOptions,
         edges: tuple[ArrayLike, ArrayLike] | None,
         weights: ArrayLike | None,
@@ -120,44 +118,22 @@ def _equal(new: Any, old: Any) -> bool:
 
 
 def reconstruct(
-    calibrated: NDArray[np.float32],
-    where: NDArray[np.intp],
+    calibrated: Float32Array,
+    where: IndexArray,
     measured: FloatArray,
     options: ReconstructionOptions,
     *,
-    weights: NDArray[np.float64] | None = None,
+    weights: Float64Array | None = None,
     neighbours: Neighbours | None = None,
     cache: SolverCache | None = None,
 ) -> tuple[FloatArray, Reconstruction]:
     """Return depth that equals `measured` at the pixels `where` and follows the gradients of log t elsewhere.
 
-    A connected component of valid pixels without a measurement keeps t.
+    A connected component of valid pixels without a measurement keeps t. A measurement of infinite weight, the default,
+    is returned bit for bit; at one of finite weight (in units of the gradient weight) the solution may differ from it.
+    Only the adaptive system uses `neighbours`, if they have been computed already. The images of a sequence share a
+    `cache`.
 
-    Parameters
-    ----------
-    calibrated : (H, W) float32, C-contiguous
-        t in metres, NaN at invalid pixels.
-    where : (n,) int
-        Flat indices of the measured pixels, each once; t must be valid there.
-    measured : (n,) float32 or float64
-        Their depth in metres, > 0. The result has this dtype.
-    options : ReconstructionOptions
-    weights : (n,) float64, optional
-        Weight of each measurement, > 0, in units of the gradient weight. A measurement of infinite weight is returned
-        bit for bit; at one of finite weight the solution may differ from it. Default: all infinite.
-    neighbours : Neighbours, optional
-        Nearest neighbours of the measurements, if they have been computed already; only the adaptive system needs them.
-    cache : SolverCache, optional
-        Cache that the images of a sequence share. Default: nothing is reused.
-
-    Returns
-    -------
-    depth : (H, W), dtype of `measured`
-        Metres, NaN at invalid pixels.
-    reconstruction : Reconstruction
-
-    Examples
-    --------
     >>> t = np.full((4, 4), 2.0, np.float32)
     >>> depth, reconstruction = reconstruct(t, np.array([5]), np.array([2.5]), ReconstructionOptions.paper())
     >>> float(depth[1, 1]), bool(2.0 < depth[3, 3] < 2.5), reconstruction.converged

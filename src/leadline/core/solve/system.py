@@ -9,27 +9,25 @@ measurements (infinite c). All weights are divided by the gradient weight. With 
 normal equations are Q_UU r_U = (C g)_U - Q_UF r_F, with Q = A + C + data I + laplacian A^2 (Appendix A).
 
 The paper's system, with all w = 1 and all measurements hard, is stored in one byte per pixel, and its preconditioner
-ignores the small bending term (multigrid/membrane.py). Every other system uses multigrid/thin_plate.py.
+ignores the small bending term (membrane.py). Every other system uses thin_plate.py.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray
 from leadline.base.errors import InputError, param
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve import kernels
-from leadline.core.solve.cg import Preconditioner, Solution, SolveStatus, conjugate_gradients
-from leadline.core.solve.multigrid.levels import Planes, edge_planes
-from leadline.core.solve.multigrid.membrane import MembraneHierarchy, build_membrane
-from leadline.core.solve.multigrid.membrane_cycle import MembraneCycle
-from leadline.core.solve.multigrid.thin_plate import ThinPlateHierarchy, build_thin_plate
-from leadline.core.solve.multigrid.thin_plate_cycle import ThinPlateCycle
-from leadline.core.solve.operators import Jacobi, Operator
+from leadline.core.solve.cg import Jacobi, Operator, Solution, SolveStatus, conjugate_gradients
+from leadline.core.solve.membrane import MembraneCycle, MembraneHierarchy, build_membrane
+from leadline.core.solve.multigrid import Planes, VCycle, edge_planes
+from leadline.core.solve.thin_plate import ThinPlateHierarchy, build_thin_plate
+from leadline.core.solve.thin_plate_cycle import ThinPlateCycle
 
-# From this bending weight on, in units of the gradient weight, the membrane preconditioner loses iterations.
+# From this bending weight on, in units of the gradient weight, the membrane preconditioner needs more iterations.
 THIN_PLATE_FROM = 0.03
 
 
@@ -39,20 +37,11 @@ class System:
     The costly set-up happens once, at the first solve, and serves any number of right-hand sides. A system must not be
     shared between threads, because a solve uses its work vectors.
 
-    Parameters
-    ----------
-    valid : (H, W) bool
-        Only differences between valid pixels count.
-    where : (n,) int
-        Flat indices of the measured pixels, each once; they must be valid.
-    edges : pair of arrays, (H, W - 1) and (H - 1, W), optional
-        Weights w of the edges from each pixel to its right and to its lower neighbour, in (0, 1]. Default: all 1.
-    weights : (n,) array, optional
-        Weight c of each measurement, > 0, in units of the gradient weight. An infinite weight is a hard constraint: it
-        fixes the residual there. Default: all infinite.
+    `valid`, (H, W) bool, are the pixels between which differences count, and `where` the flat indices of the measured
+    ones among them, each once. `edges` are the weights w from each pixel to its right, (H, W - 1), and to its lower
+    neighbour, (H - 1, W), in (0, 1]; by default all 1. `weights` are the weights c > 0 of the measurements in units of
+    the gradient weight. An infinite weight, the default, is a hard constraint: it fixes the residual there.
 
-    Examples
-    --------
     >>> where = np.array([0, 24])
     >>> system = System(np.ones((5, 5), bool), where, ReconstructionOptions.paper(), weights=np.array([np.inf, 2.0]))
     >>> solution = system.solve(np.array([0.1, 0.2]))
@@ -63,7 +52,7 @@ class System:
     def __init__(
         self,
         valid: BoolArray,
-        where: NDArray[np.intp],
+        where: IndexArray,
         options: ReconstructionOptions,
         *,
         edges: tuple[ArrayLike, ArrayLike] | None = None,
@@ -96,22 +85,16 @@ class System:
         np.divide(self._soft_weights, self.operator.diagonal(*self.where), out=self._initial_fraction, where=~hard)
         self._hierarchy: MembraneHierarchy | ThinPlateHierarchy | None = None
         self._membrane_cycle: MembraneCycle | None = None
-        self._work: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._work: tuple[Float32Array, Float32Array] | None = None
 
     def solve(
-        self, values: FloatArray, *, start: FloatArray | None = None, out: NDArray[np.float64] | None = None
+        self, values: FloatArray, *, start: FloatArray | None = None, out: Float64Array | None = None
     ) -> Solution:
-        """Return the field that minimises the energy for these measured residuals.
+        """Return the field that minimises the energy for the measured residuals g = `values`, in the order of `where`.
 
-        Parameters
-        ----------
-        values : (n,) float
-            g, in the order of `where`.
-        start : (H, W) float, optional
-            Warm start, such as the field of the previous frame. The tolerance is relative to the same residual with or
-            without it, so a good start saves iterations.
-        out : (H + 2, W + 2) float64, optional
-            Array that becomes the solution's `field`; it must not overlap `start`. Default: a new array.
+        `start`, (H, W), is a warm start, such as the field of the previous frame. The tolerance is relative to the same
+        residual with or without it, so a good start saves iterations. `out`, (H + 2, W + 2), becomes the solution's
+        `field`; it must not overlap `start`.
         """
         operator = self.operator
         field = np.empty(operator.code.shape) if out is None else out
@@ -146,7 +129,7 @@ class System:
             return build_membrane(operator.code, operator.data)
         return build_thin_plate(operator.code, operator.edges, operator.mass, operator.laplacian)
 
-    def _preconditioner(self) -> Preconditioner:
+    def _preconditioner(self) -> Jacobi | VCycle:
         if self.options.solver == "jacobi":
             return Jacobi(self.operator)
         self._hierarchy = self._hierarchy or self.build_hierarchy()
@@ -156,7 +139,7 @@ class System:
         return self._membrane_cycle
 
 
-def _check_weights(weights: ArrayLike, count: int) -> NDArray[np.float64]:
+def _check_weights(weights: ArrayLike, count: int) -> Float64Array:
     array = np.asarray(weights, np.float64)
     if array.shape != (count,) or not (array > 0).all():
         raise InputError(

@@ -14,15 +14,12 @@ from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError, param
+from leadline.datasets import Scene
 from leadline.datasets.rendered.room import ROOM_HIGH, ROOM_LOW, Group, Points, Solid, Triple, furnish, paint, slab
-from leadline.datasets.scene import Scene
 from leadline.geometry.cameras import Camera
 
 CAMERA_POSITION = (0.5, 1.5, -0.35)
-CAMERA_YAW, CAMERA_PITCH = (
-    math.radians(-7.0),
-    math.radians(-11.0),
-)  # to the left and down, so that no wall is parallel to the image
+CAMERA_YAW, CAMERA_PITCH = np.radians((-7.0, -11.0)).tolist()  # left and down: no wall is parallel to the image
 _FOCAL = 0.86  # focal length relative to the width of a 4:3 image: a field of view of 60 degrees
 _CHUNK = 65536  # rays per pass over the lights: more do not fit into the cache, fewer repeat the overhead of a call
 _SUBPIXELS = ((-0.375, -0.125), (0.125, -0.375), (0.375, 0.125), (-0.125, 0.375))
@@ -54,8 +51,7 @@ def render(width: int = 640, height: int = 480, *, seed: int = 0) -> Scene:
     >>> scene.image.shape, scene.reference.dtype, scene.camera.cx
     ((48, 64, 3), dtype('float32'), 31.5)
     """
-    if width < 2 or height < 2:
-        raise InputError(f"{param('width')} and {param('height')} must be at least 2, got {width} x {height} instead.")
+    require_render_size(width, height)
     focal = _FOCAL * min(width, height * 4 / 3)
     camera = Camera(width, height, focal, focal, (width - 1) / 2, (height - 1) / 2)
     rng = np.random.default_rng(seed)
@@ -87,15 +83,17 @@ def render(width: int = 640, height: int = 480, *, seed: int = 0) -> Scene:
     )
 
 
+def require_render_size(width: int, height: int) -> None:
+    """Raise `InputError` unless both sides are at least 2 pixels."""
+    if width < 2 or height < 2:
+        raise InputError(f"{param('width')} and {param('height')} must be at least 2, got {width} x {height} instead.")
+
+
 def _needs_supersampling(luminance: FloatArray) -> NDArray[np.bool_]:
     """The mask of the pixels that differ visibly from a neighbour."""
-    chosen = np.zeros(luminance.shape, dtype=bool)
     across, down = (np.abs(np.diff(luminance, axis=axis)) > _CONTRAST for axis in (1, 0))
-    chosen[:, 1:] |= across
-    chosen[:, :-1] |= across
-    chosen[1:] |= down
-    chosen[:-1] |= down
-    return chosen
+    beside = np.pad(across, ((0, 0), (1, 0))) | np.pad(across, ((0, 0), (0, 1)))
+    return beside | np.pad(down, ((1, 0), (0, 0))) | np.pad(down, ((0, 1), (0, 0)))
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def _trace(
         first += len(group.solids)
 
     owners = [(solid, group) for group in groups for solid in group.solids]
-    owners.append((room, Group((0.0, 0.0), 0.0, (room,))))  # at index -1
+    owners.append((room, Group((0.0, 0.0, 0.0), [room])))  # at index -1
     place = eye + depth * direction
     normal, albedo = np.empty_like(place), np.empty_like(place)
     gloss, glows = np.zeros(depth.shape), np.zeros(depth.shape, dtype=bool)
@@ -173,14 +171,12 @@ def _display_colours(hits: _Hits, light: Points) -> NDArray[np.float64]:
 
 def _lights() -> list[tuple[Triple, Triple | None, Triple, bool]]:
     """Samples of the lights: position, direction (None: all), colour times power, and whether it has highlights."""
-    window = [
-        ((-2.52, y, z), (1.0, 0.0, 0.0), (2.75, 3.0, 3.4), True)
-        for y, z in ((1.2, 2.35), (1.4, 3.25), (1.65, 2.6), (1.85, 3.1))
+    panes, bounces = ((1.2, 2.35), (1.4, 3.25), (1.65, 2.6), (1.85, 3.1)), ((0.1, 0.6), (-1.3, 3.9), (1.6, 4.1))
+    return [
+        *(((-2.52, y, z), (1.0, 0.0, 0.0), (2.75, 3.0, 3.4), True) for y, z in panes),
+        *(((x, 2.66, z), (0.0, -1.0, 0.0), (2.5, 2.4, 2.25), False) for x, z in bounces),
+        ((0.75, 1.93, 3.25), None, (1.15, 0.83, 0.52), True),
     ]
-    bounce = [
-        ((x, 2.66, z), (0.0, -1.0, 0.0), (2.5, 2.4, 2.25), False) for x, z in ((0.1, 0.6), (-1.3, 3.9), (1.6, 4.1))
-    ]
-    return [*window, *bounce, ((0.75, 1.93, 3.25), None, (1.15, 0.83, 0.52), True)]
 
 
 def _shade(hits: _Hits, groups: Sequence[Group], chosen: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, Literal
 
@@ -68,40 +68,36 @@ class Solid:
 
 @dataclass(frozen=True)
 class Group:
-    """A piece of furniture: solids relative to a point on the floor, rotated about the vertical by `turn` radians."""
+    """A piece of furniture: solids relative to a point on the floor, rotated about the vertical."""
 
-    foot: tuple[float, float]  # x and z
-    turn: float
-    solids: tuple[Solid, ...]
+    place: Triple  # x and z of that point, and the angle in radians
+    solids: list[Solid]
     casts: bool = True  # whether it casts shadows; a light fitting would shadow its own light
 
-    def local(self, vectors: Points) -> Points:
-        """World vectors in the group's axes."""
-        cosine, sine = (vectors.dtype.type(value) for value in (math.cos(self.turn), math.sin(self.turn)))
+    def local(self, vectors: Points, turn: float | None = None) -> Points:
+        """World vectors in the group's axes, or in axes rotated by another angle."""
+        turn = self.place[2] if turn is None else turn
+        cosine, sine = (vectors.dtype.type(value) for value in (math.cos(turn), math.sin(turn)))
         x, y, z = vectors
         return np.stack((cosine * x - sine * z, y, sine * x + cosine * z))
 
     def world(self, vectors: Points) -> Points:
         """The inverse of `local`."""
-        cosine, sine = (vectors.dtype.type(value) for value in (math.cos(self.turn), math.sin(self.turn)))
-        x, y, z = vectors
-        return np.stack((cosine * x + sine * z, y, cosine * z - sine * x))
+        return self.local(vectors, -self.place[2])
 
     def around(self, places: Points) -> Points:
-        """World positions in the group's axes, relative to its foot."""
-        return self.local(places - np.array([self.foot[0], 0.0, self.foot[1]], places.dtype)[:, None])
+        """World positions in the group's axes, relative to its point on the floor."""
+        return self.local(places - np.array([self.place[0], 0.0, self.place[1]], places.dtype)[:, None])
 
     @cached_property
     def bound(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Centre and half extents of the axis-aligned bounding box, with which most rays skip the group."""
         corners = []
         for solid in self.solids:
-            radius = solid.half[0]
-            half = {"box": solid.half, "sphere": (radius,) * 3, "cylinder": (radius, solid.half[1], radius)}[
-                solid.shape
-            ]
+            r, h, _ = solid.half
+            half = {"box": solid.half, "sphere": (r, r, r), "cylinder": (r, h, r)}[solid.shape]
             corners += [np.array(solid.centre) + np.array(half) * signs for signs in product((-1, 1), repeat=3)]
-        spread = self.world(np.array(corners).T) + np.array([[self.foot[0]], [0.0], [self.foot[1]]])
+        spread = self.world(np.array(corners).T) + np.array([[self.place[0]], [0.0], [self.place[1]]])
         low, high = spread.min(axis=1), spread.max(axis=1)
         return (low + high) / 2, (high - low) / 2 + 1e-6
 
@@ -122,6 +118,9 @@ def slab(start: Points, inverse: Points, half: FloatArray) -> tuple[FloatArray, 
     return enter, leave
 
 
+_box, _sphere, _cylinder = partial(Solid, "box"), partial(Solid, "sphere"), partial(Solid, "cylinder")
+
+
 def furnish(rng: np.random.Generator) -> list[Group]:
     """The furniture, with small random changes of positions, orientations and colours."""
 
@@ -129,148 +128,124 @@ def furnish(rng: np.random.Generator) -> list[Group]:
         """A floor position within 6 cm and a heading within 7 degrees of the given ones."""
         return x + rng.uniform(-0.06, 0.06), z + rng.uniform(-0.06, 0.06), turn + rng.uniform(-0.12, 0.12)
 
-    rug = _piece(
-        near(0.15, 3.2, 0.12), [("box", (0, 0.006, 0), (1.45, 0.006, 0.95), "rug", (0.62, 0.16, 0.13))], casts=False
-    )
+    rug = [_box((0, 0.006, 0), (1.45, 0.006, 0.95), "rug", (0.62, 0.16, 0.13))]
+    groups = [Group(near(0.15, 3.2, 0.12), rug, casts=False)]
     table = near(0.75, 3.25, 0.1)
-    groups = [rug, _table(table), _tableware(table), _chair(near(0.2, 2.55, 0.45)), _chair(near(1.25, 4.05, 3.35))]
-    groups += [
-        _sofa(near(2.05, 4.35, math.pi / 2)),
-        _bookcase((-0.75, 5.6, 0.0), rng),
-        _plant(near(-1.95, 5.1, 0), rng),
+    groups += [Group(table, _table()), Group(table, _tableware())]
+    groups += [Group(near(0.2, 2.55, 0.45), _chair()), Group(near(1.25, 4.05, 3.35), _chair())]
+    groups += [Group(near(2.05, 4.35, math.pi / 2), _sofa()), Group((-0.75, 5.6, 0.0), _bookcase(rng))]
+    groups += [Group(near(-1.95, 5.1, 0), _plant(rng)), Group(near(0.62, 5.35, 0), _floor_lamp()), *_fittings()]
+    crate = [
+        _box((0, 0.23, 0), (0.25, 0.23, 0.25), "crate", (0.66, 0.46, 0.26)),
+        _box((0.02, 0.49, 0.02), (0.16, 0.03, 0.11), "fabric", (0.16, 0.32, 0.45)),
+        _cylinder((-0.03, 0.6, 0.03), (0.042, 0.08, 0), "plain", (0.85, 0.84, 0.8)),
     ]
-    groups += [_floor_lamp(near(0.62, 5.35, 0)), *_fittings()]
-    crate: list[_Part] = [("box", (0, 0.23, 0), (0.25, 0.23, 0.25), "crate", (0.66, 0.46, 0.26))]
-    crate += [("box", (0.02, 0.49, 0.02), (0.16, 0.03, 0.11), "fabric", (0.16, 0.32, 0.45))]
-    crate += [("cylinder", (-0.03, 0.6, 0.03), (0.042, 0.08, 0), "plain", (0.85, 0.84, 0.8))]
-    groups.append(_piece(near(-0.6, 1.5, 0.6), crate))
-    groups.append(_piece(near(0.12, 1.95, 0.4), [("sphere", (0, 0.13, 0), (0.13, 0, 0), "ball", (0.8, 0.25, 0.1))]))
-    groups.append(_piece(near(-1.45, 3.3, 0.4), [("sphere", (0, 0.21, 0), (0.21, 0, 0), "plain", (0.12, 0.34, 0.42))]))
+    groups.append(Group(near(-0.6, 1.5, 0.6), crate))
+    groups.append(Group(near(0.12, 1.95, 0.4), [_sphere((0, 0.13, 0), (0.13, 0, 0), "ball", (0.8, 0.25, 0.1))]))
+    groups.append(Group(near(-1.45, 3.3, 0.4), [_sphere((0, 0.21, 0), (0.21, 0, 0), "plain", (0.12, 0.34, 0.42))]))
     return groups
 
 
-_Part = tuple[Literal["box", "sphere", "cylinder"], Triple, Triple, str, Triple]
-
-
-def _piece(place: Triple, parts: list[_Part], *, casts: bool = True) -> Group:
-    """The parts at x, z = place[:2], rotated by place[2]."""
-    x, z, turn = place
-    return Group((x, z), turn, tuple(Solid(*part) for part in parts), casts)
-
-
-def _legs(across: float, along: float, height: float, thickness: float, tint: Triple) -> list[_Part]:
+def _legs(across: float, along: float, height: float, thickness: float, tint: Triple) -> list[Solid]:
     half = (thickness, height / 2, thickness)
-    return [("box", (x, height / 2, z), half, "wood", tint) for x in (-across, across) for z in (-along, along)]
+    return [_box((x, height / 2, z), half, "wood", tint) for x in (-across, across) for z in (-along, along)]
 
 
-def _table(place: Triple) -> Group:
-    oak, dark = (0.55, 0.36, 0.2), (0.36, 0.22, 0.12)
-    parts: list[_Part] = [
-        ("box", (0, 0.735, 0), (0.72, 0.018, 0.42), "wood", oak),
-        *_legs(0.66, 0.36, 0.72, 0.024, dark),
+def _table() -> list[Solid]:
+    dark = (0.36, 0.22, 0.12)
+    top = _box((0, 0.735, 0), (0.72, 0.018, 0.42), "wood", (0.55, 0.36, 0.2))
+    rails = [_box((0, 0.68, z), (0.64, 0.035, 0.01), "wood", dark) for z in (-0.36, 0.36)]
+    return [top, *_legs(0.66, 0.36, 0.72, 0.024, dark), *rails]
+
+
+def _tableware() -> list[Solid]:
+    sprigs = ((-0.035, 0.0), (0.03, 0.02), (0.0, -0.035))
+    fruit = ((-0.05, 0.02, (0.75, 0.16, 0.08)), (0.05, 0.03, (0.82, 0.5, 0.08)), (0.0, -0.055, (0.42, 0.56, 0.12)))
+    return [
+        _cylinder((-0.3, 0.86, 0.1), (0.065, 0.11, 0), "glaze", (0.16, 0.3, 0.52)),
+        *(_cylinder((-0.3 + x, 1.08, 0.1 + z), (0.005, 0.14, 0), "leaf", (0.2, 0.4, 0.1)) for x, z in sprigs),
+        *(_sphere((-0.3 + x, 1.23, 0.1 + z), (0.032, 0, 0), "plain", (0.85, 0.55, 0.12)) for x, z in sprigs),
+        _cylinder((0.28, 0.763, -0.08), (0.17, 0.01, 0), "glaze", (0.85, 0.85, 0.82)),
+        *(_sphere((0.28 + x, 0.815, -0.08 + z), (0.045, 0, 0), "plain", tint) for x, z, tint in fruit),
+        _box((0.08, 0.77, 0.22), (0.14, 0.017, 0.1), "plain", (0.5, 0.12, 0.1)),
+        _box((0.1, 0.8, 0.22), (0.11, 0.013, 0.085), "plain", (0.85, 0.8, 0.66)),
     ]
-    parts += [("box", (0, 0.68, z), (0.64, 0.035, 0.01), "wood", dark) for z in (-0.36, 0.36)]
-    return _piece(place, parts)
 
 
-def _tableware(place: Triple) -> Group:
-    parts: list[_Part] = [("cylinder", (-0.3, 0.86, 0.1), (0.065, 0.11, 0), "glaze", (0.16, 0.3, 0.52))]
-    parts += [
-        ("cylinder", (-0.3 + dx, 1.08, 0.1 + dz), (0.005, 0.14, 0), "leaf", (0.2, 0.4, 0.1)) for dx, dz in _SPRIGS
-    ]
-    parts += [("sphere", (-0.3 + dx, 1.23, 0.1 + dz), (0.032, 0, 0), "plain", (0.85, 0.55, 0.12)) for dx, dz in _SPRIGS]
-    parts += [("cylinder", (0.28, 0.763, -0.08), (0.17, 0.01, 0), "glaze", (0.85, 0.85, 0.82))]
-    parts += [("sphere", (0.28 + dx, 0.815, -0.08 + dz), (0.045, 0, 0), "plain", tint) for dx, dz, tint in _FRUIT]
-    parts += [("box", (0.08, 0.77, 0.22), (0.14, 0.017, 0.1), "plain", (0.5, 0.12, 0.1))]
-    parts += [("box", (0.1, 0.8, 0.22), (0.11, 0.013, 0.085), "plain", (0.85, 0.8, 0.66))]
-    return _piece(place, parts)
-
-
-_SPRIGS = ((-0.035, 0.0), (0.03, 0.02), (0.0, -0.035))
-_FRUIT = ((-0.05, 0.02, (0.75, 0.16, 0.08)), (0.05, 0.03, (0.82, 0.5, 0.08)), (0.0, -0.055, (0.42, 0.56, 0.12)))
-
-
-def _chair(place: Triple) -> Group:
+def _chair() -> list[Solid]:
     wood = (0.42, 0.25, 0.13)
-    parts: list[_Part] = [
-        ("box", (0, 0.45, 0), (0.21, 0.018, 0.21), "wood", wood),
-        *_legs(0.185, 0.185, 0.44, 0.017, wood),
-    ]
-    parts += [("box", (x, 0.7, -0.19), (0.015, 0.25, 0.014), "wood", wood) for x in (-0.19, 0.19)]
-    parts += [("box", (0, y, -0.19), (0.18, 0.028, 0.009), "wood", wood) for y in (0.9, 0.76, 0.62)]
-    return _piece(place, parts)
+    posts = [_box((x, 0.7, -0.19), (0.015, 0.25, 0.014), "wood", wood) for x in (-0.19, 0.19)]
+    slats = [_box((0, y, -0.19), (0.18, 0.028, 0.009), "wood", wood) for y in (0.9, 0.76, 0.62)]
+    seat = _box((0, 0.45, 0), (0.21, 0.018, 0.21), "wood", wood)
+    return [seat, *_legs(0.185, 0.185, 0.44, 0.017, wood), *posts, *slats]
 
 
-def _sofa(place: Triple) -> Group:
-    cloth, cushion = (0.36, 0.4, 0.37), (0.72, 0.5, 0.14)
-    parts: list[_Part] = [("box", (0, 0.24, 0), (0.82, 0.16, 0.4), "fabric", cloth)]
-    parts += [("box", (0, 0.6, 0.34), (0.82, 0.27, 0.1), "fabric", cloth)]
-    parts += [("box", (x, 0.36, 0), (0.1, 0.26, 0.42), "fabric", cloth) for x in (-0.86, 0.86)]
-    parts += [("box", (x, 0.44, -0.06), (0.36, 0.055, 0.34), "fabric", (0.4, 0.44, 0.41)) for x in (-0.38, 0.38)]
-    parts += [
-        ("box", (-0.5, 0.64, 0.18), (0.19, 0.16, 0.06), "fabric", cushion),
+def _sofa() -> list[Solid]:
+    cloth = (0.36, 0.4, 0.37)
+    return [
+        _box((0, 0.24, 0), (0.82, 0.16, 0.4), "fabric", cloth),
+        _box((0, 0.6, 0.34), (0.82, 0.27, 0.1), "fabric", cloth),
+        *(_box((x, 0.36, 0), (0.1, 0.26, 0.42), "fabric", cloth) for x in (-0.86, 0.86)),
+        *(_box((x, 0.44, -0.06), (0.36, 0.055, 0.34), "fabric", (0.4, 0.44, 0.41)) for x in (-0.38, 0.38)),
+        _box((-0.5, 0.64, 0.18), (0.19, 0.16, 0.06), "fabric", (0.72, 0.5, 0.14)),
         *_legs(0.84, 0.36, 0.08, 0.025, (0.2, 0.12, 0.07)),
     ]
-    return _piece(place, parts)
 
 
-def _bookcase(place: Triple, rng: np.random.Generator) -> Group:
+def _bookcase(rng: np.random.Generator) -> list[Solid]:
     white = (0.74, 0.71, 0.66)
-    parts: list[_Part] = [("box", (x, 0.95, 0), (0.014, 0.95, 0.15), "plain", white) for x in (-0.55, 0.55)]
-    parts += [("box", (0, y, 0), (0.54, 0.012, 0.148), "plain", white) for y in (0.06, 0.52, 0.98, 1.44, 1.888)]
-    parts += [("box", (0, 0.95, 0.145), (0.54, 0.93, 0.004), "plain", white)]
+    solids = [_box((x, 0.95, 0), (0.014, 0.95, 0.15), "plain", white) for x in (-0.55, 0.55)]
+    solids += [_box((0, y, 0), (0.54, 0.012, 0.148), "plain", white) for y in (0.06, 0.52, 0.98, 1.44, 1.888)]
+    solids += [_box((0, 0.95, 0.145), (0.54, 0.93, 0.004), "plain", white)]
     for shelf in (0.072, 0.532, 0.992, 1.452):
         edge = -0.5 + rng.uniform(0, 0.2)
         while edge < 0.4:
             thick, tall, deep = rng.uniform(0.02, 0.045), rng.uniform(0.1, 0.165), rng.uniform(0.08, 0.11)
             hue = rng.uniform(0, 2 * math.pi)
-            tint = tuple(0.14 + 0.26 * (1 + math.cos(hue + turn)) / 1.6 for turn in (0.0, 2.1, 4.2))
-            parts.append(("box", (edge + thick, shelf + tall, 0.02), (thick - 0.001, tall, deep), "plain", tint))  # type: ignore[arg-type]
+            red, green, blue = (0.14 + 0.26 * (1 + math.cos(hue + turn)) / 1.6 for turn in (0.0, 2.1, 4.2))
+            book = (edge + thick, shelf + tall, 0.02), (thick - 0.001, tall, deep)
+            solids.append(_box(*book, "plain", (red, green, blue)))
             edge += 2 * thick + (0.16 if rng.uniform() < 0.12 else 0.0)
-    return _piece(place, parts)
+    return solids
 
 
-def _plant(place: Triple, rng: np.random.Generator) -> Group:
-    parts: list[_Part] = [("cylinder", (0, 0.18, 0), (0.17, 0.18, 0), "glaze", (0.6, 0.3, 0.19))]
-    parts += [("cylinder", (0, 0.5, 0), (0.018, 0.2, 0), "wood", (0.3, 0.2, 0.1))]
+def _plant(rng: np.random.Generator) -> list[Solid]:
+    solids = [_cylinder((0, 0.18, 0), (0.17, 0.18, 0), "glaze", (0.6, 0.3, 0.19))]
+    solids += [_cylinder((0, 0.5, 0), (0.018, 0.2, 0), "wood", (0.3, 0.2, 0.1))]
     for _ in range(16):
         turn, out, up = rng.uniform(0, 2 * math.pi), rng.uniform(0.05, 0.26), rng.uniform(0.6, 1.25)
-        size = rng.uniform(0.07, 0.13)
-        parts.append(
-            ("sphere", (out * math.cos(turn), up, out * math.sin(turn)), (size, 0, 0), "leaf", (0.17, 0.36, 0.1))
-        )
-    return _piece(place, parts)
+        centre, size = (out * math.cos(turn), up, out * math.sin(turn)), rng.uniform(0.07, 0.13)
+        solids.append(_sphere(centre, (size, 0, 0), "leaf", (0.17, 0.36, 0.1)))
+    return solids
 
 
-def _floor_lamp(place: Triple) -> Group:
+def _floor_lamp() -> list[Solid]:
     metal = (0.16, 0.15, 0.14)
-    parts: list[_Part] = [("cylinder", (0, 0.015, 0), (0.16, 0.015, 0), "glaze", metal)]
-    parts += [("cylinder", (0, 0.8, 0), (0.014, 0.8, 0), "glaze", metal)]
-    parts += [("cylinder", (0, 1.62, 0), (0.2, 0.15, 0), "fabric", (0.9, 0.8, 0.6))]
-    return _piece(place, parts)
+    foot, pole = (_cylinder((0, y, 0), (r, y, 0), "glaze", metal) for y, r in ((0.015, 0.16), (0.8, 0.014)))
+    return [foot, pole, _cylinder((0, 1.62, 0), (0.2, 0.15, 0), "fabric", (0.9, 0.8, 0.6))]
 
 
 def _fittings() -> list[Group]:
-    """The fixed parts of the room: window, picture, skirting boards and the lamp over the table."""
-    frame = (0.8, 0.79, 0.76)
-    window: list[_Part] = [("box", (-2.595, 1.5, 2.85), (0.004, 0.62, 0.82), "light", (1.5, 1.75, 2.1))]
-    window += [("box", (-2.57, y, 2.85), (0.03, 0.03, 0.86), "plain", frame) for y in (0.87, 1.5, 2.13)]
-    window += [("box", (-2.57, 1.5, z), (0.03, 0.65, 0.03), "plain", frame) for z in (2.02, 2.85, 3.68)]
-    window += [("box", (-2.52, 0.83, 2.85), (0.1, 0.015, 0.92), "plain", frame)]
-    picture: list[_Part] = [("box", (1.55, 1.6, 5.785), (0.6, 0.42, 0.015), "wood", (0.2, 0.13, 0.08))]
-    picture += [("box", (1.55, 1.6, 5.772), (0.55, 0.37, 0.008), "painting", (1, 1, 1))]
-    skirting: list[_Part] = [("box", (0, 0.055, 5.79), (2.6, 0.055, 0.012), "plain", frame)]
-    skirting += [("box", (x, 0.055, 2.4), (0.012, 0.055, 3.4), "plain", frame) for x in (-2.59, 2.59)]
-    pendant: list[_Part] = [("sphere", (0.75, 1.93, 3.25), (0.13, 0, 0), "light", (2.3, 1.9, 1.35))]
-    pendant += [("cylinder", (0.75, 2.38, 3.25), (0.006, 0.33, 0), "plain", (0.1, 0.1, 0.1))]
-    pendant += [("cylinder", (0.75, 2.68, 3.25), (0.05, 0.02, 0), "plain", (0.8, 0.8, 0.8))]
-    here = (0.0, 0.0, 0.0)
-    return [
-        _piece(here, picture),
-        _piece(here, skirting, casts=False),
-        _piece(here, window, casts=False),
-        _piece(here, pendant, casts=False),
+    """The fixed parts of the room: picture, skirting boards, window and the lamp over the table."""
+    frame, here = (0.8, 0.79, 0.76), (0.0, 0.0, 0.0)
+    window = [
+        _box((-2.595, 1.5, 2.85), (0.004, 0.62, 0.82), "light", (1.5, 1.75, 2.1)),
+        *(_box((-2.57, y, 2.85), (0.03, 0.03, 0.86), "plain", frame) for y in (0.87, 1.5, 2.13)),
+        *(_box((-2.57, 1.5, z), (0.03, 0.65, 0.03), "plain", frame) for z in (2.02, 2.85, 3.68)),
+        _box((-2.52, 0.83, 2.85), (0.1, 0.015, 0.92), "plain", frame),
     ]
+    picture = [
+        _box((1.55, 1.6, 5.785), (0.6, 0.42, 0.015), "wood", (0.2, 0.13, 0.08)),
+        _box((1.55, 1.6, 5.772), (0.55, 0.37, 0.008), "painting", (1, 1, 1)),
+    ]
+    skirting = [_box((0, 0.055, 5.79), (2.6, 0.055, 0.012), "plain", frame)]
+    skirting += [_box((x, 0.055, 2.4), (0.012, 0.055, 3.4), "plain", frame) for x in (-2.59, 2.59)]
+    pendant = [
+        _sphere((0.75, 1.93, 3.25), (0.13, 0, 0), "light", (2.3, 1.9, 1.35)),
+        _cylinder((0.75, 2.38, 3.25), (0.006, 0.33, 0), "plain", (0.1, 0.1, 0.1)),
+        _cylinder((0.75, 2.68, 3.25), (0.05, 0.02, 0), "plain", (0.8, 0.8, 0.8)),
+    ]
+    return [Group(here, picture), *(Group(here, part, casts=False) for part in (skirting, window, pendant))]
 
 
 def paint(solid: Solid, place: Points, normal: Points, table: NDArray[np.int64]) -> tuple[Points, FloatArray]:
@@ -298,19 +273,15 @@ def paint(solid: Solid, place: Points, normal: Points, table: NDArray[np.int64])
         if solid.material == "crate":
             edge = np.sort(np.abs(place) / np.array(solid.half)[:, None], axis=0)[1]  # along the face, not across it
             slats = np.abs(np.modf(np.abs(y / 0.115) + 0.5)[0] - 0.5) < 0.035
-            shade = (
-                shade
-                * np.where(edge > 0.82, 1.12, np.where(slats, 0.3, 0.9))
-                * np.where(np.abs(edge - 0.82) < 0.012, 0.45, 1)
-            )
+            shade = shade * np.where(edge > 0.82, 1.12, np.where(slats, 0.3, 0.9))
+            shade *= np.where(np.abs(edge - 0.82) < 0.012, 0.45, 1)
         return tint * shade, flat + 0.25
     if solid.material == "rug":
         u, v = np.abs(x) / solid.half[0], np.abs(z) / solid.half[2]
         cream, border = np.array([[0.78], [0.7], [0.56]]), np.array([[0.1], [0.13], [0.26]])
         diamond = np.floor(x / 0.2 + z / 0.2) + np.floor(x / 0.2 - z / 0.2)
-        pattern = np.where(
-            np.mod(diamond, 2) == 0, tint, np.where(np.mod(np.floor(x / 0.4), 3) == 1, cream, tint * 0.72)
-        )
+        stripes = np.where(np.mod(np.floor(x / 0.4), 3) == 1, cream, tint * 0.72)
+        pattern = np.where(np.mod(diamond, 2) == 0, tint, stripes)
         rim = np.maximum(u * solid.half[0] - solid.half[0], v * solid.half[2] - solid.half[2])
         pattern = np.where(rim > -0.16, border, np.where(rim > -0.2, cream, pattern))
         return np.where(rim > -0.04, cream, pattern) * (0.75 + 0.5 * noise(place * 130, table)), flat

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,27 +21,19 @@ from numpy.typing import NDArray
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import FileError, InputError, LeadlineError, MissingExtra, param
 from leadline.base.registry import suggestion
-from leadline.geometry.motion import TransformTree
-from leadline.io.ros.messages import FLOAT32, frame_poses
+from leadline.geometry.poses import TransformTree
+from leadline.io.ros.messages import FLOAT32, frame_poses, info_field
 
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 POINTS = ("sensor_msgs/msg/PointCloud2",)
 INFOS = ("sensor_msgs/msg/CameraInfo",)
 _TF_TOPICS = {"/tf": False, "/tf_static": True}  # topic: whether its transforms are static
 
-MAX_MM = 65535  # of 16UC1
+MAX_MM = 65535  # largest value of 16UC1
 
 
 class Bag:
-    """A bag to read from; use it in a ``with`` statement.
-
-    Raises
-    ------
-    FileError
-        The bag is missing, truncated, or not a bag.
-    MissingExtra
-        rosbags is not installed.
-    """
+    """A bag to read from; use it in a ``with`` statement."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -61,24 +52,11 @@ class Bag:
     def __enter__(self) -> Bag:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._reader.close()
 
     def require(self, topic: str, parameter: str, types: tuple[str, ...]) -> None:
-        """Refuse a topic that does not exist or has another type of message.
-
-        Parameters
-        ----------
-        topic : str
-        parameter : str
-            The parameter that named the topic, for the message.
-        types : tuple of str
-            Message types, e.g. `IMAGES`.
-
-        Raises
-        ------
-        InputError
-        """
+        """Refuse a topic that does not exist or whose messages are not of `types`; the error mentions `parameter`."""
         fitting = sorted(name for name, kind in self.topics.items() if kind in types)
         short = " or ".join(kind.rpartition("/")[2] for kind in types)
         listed = f"its topics of type {short} are {', '.join(fitting)}" if fitting else f"it has none of type {short}"
@@ -95,26 +73,14 @@ class Bag:
         return np.array([self._stamp(raw) for _, _, raw in self._raw((topic,))], dtype=np.int64)
 
     def messages(self, *topics: str) -> Iterator[tuple[str, int, Any]]:
-        """Topic, time of recording in nanoseconds, and message, in the order of the bag.
-
-        Raises
-        ------
-        FileError
-            The bag is truncated, or a message does not fit its type.
-        """
+        """Topic, time of recording in nanoseconds, and message, in the order of the bag."""
         for kind, time, raw in self._raw(topics):
             with self._reading():
                 message = self._reader.deserialize(raw, kind.msgtype)
             yield kind.topic, time, message
 
     def first(self, topic: str) -> Any:
-        """The first message of a topic.
-
-        Raises
-        ------
-        InputError
-            The topic has no messages.
-        """
+        """The first message of a topic."""
         for _, _, message in self.messages(topic):
             return message
         raise InputError(f"{self.path}: the topic {topic} has no messages.")
@@ -210,19 +176,9 @@ def match_stamps(times: NDArray[np.int64], others: NDArray[np.int64], tolerance:
 class DepthWriter:
     """Writes a new bag with dense depth. The bag appears under its name only when it is complete and not empty.
 
-    Parameters
-    ----------
-    path : path
-        ``.bag`` is rosbag1, ``.mcap`` one file of ROS 2, anything else a rosbag2 folder with sqlite3.
-    topic : str
-        Topic of the depth images; ``camera_info`` and ``points`` are written beside it.
-    millimetres : bool
-        Write 16UC1 in millimetres instead of 32FC1 in metres (REP 118).
-
-    Raises
-    ------
-    FileError
-        The folder of `path` does not exist or cannot be written.
+    The suffix ``.bag`` is rosbag1, ``.mcap`` one file of ROS 2, anything else a rosbag2 folder with sqlite3.
+    ``camera_info`` and ``points`` are written beside `topic`. With `millimetres` depth is 16UC1 instead of 32FC1 in
+    metres (REP 118).
     """
 
     def __init__(self, path: Path, topic: str, *, millimetres: bool = False) -> None:
@@ -251,64 +207,40 @@ class DepthWriter:
     def __enter__(self) -> DepthWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         try:
-            with suppress(Exception) if error is not None else _writing(self.path):
+            with suppress(Exception) if kind is not None else _writing(self.path):
                 self._writer.close()
                 if self.count:
-                    self._move()
+                    made = next(self._made.glob("*.mcap")) if self.path.suffix == ".mcap" else self._made
+                    if self.path.is_dir():
+                        os.replace(self.path, self._work / "old")  # os.replace cannot replace a folder with files
+                    os.replace(made, self.path)
         finally:
             shutil.rmtree(self._work, ignore_errors=True)
 
     def write(self, time: int, header: Any, depth: FloatArray, info: Any) -> int:
-        """Add a depth image and its camera; returns the number of pixels beyond the range of 16UC1.
+        """Add a depth image, (H, W) metres with NaN where unknown, and its camera.
 
-        Parameters
-        ----------
-        time : int
-            Time of recording in nanoseconds.
-        header : Header
-            Header of the colour image; stamp and frame are copied.
-        depth : (H, W) array
-            Metres, NaN where unknown.
-        info : CameraInfo
+        `time` is the time of recording in nanoseconds. Stamp and frame of `header`, that of the colour image, are
+        copied. Returns the number of pixels beyond the range of 16UC1.
         """
-        known = np.isfinite(depth)
-        lost = 0
+        values, encoding, lost = np.where(np.isfinite(depth), depth, np.nan).astype("<f4"), "32FC1", 0
         if self.millimetres:
-            counts = np.rint(np.where(known, depth, 0).astype(np.float64) * 1e3)
+            counts = np.rint(np.nan_to_num(depth.astype(np.float64), posinf=0, neginf=0) * 1e3)
             lost = int((counts > MAX_MM).sum())
             values, encoding = np.where(counts > MAX_MM, 0, counts).astype("<u2"), "16UC1"
-        else:
-            values, encoding = np.where(known, depth, np.nan).astype("<f4"), "32FC1"
         height, width = depth.shape
-        message = self._new(
-            "sensor_msgs/msg/Image",
-            header=self._header(header),
-            height=height,
-            width=width,
-            encoding=encoding,
-            is_bigendian=0,
-            step=width * values.itemsize,
-            data=values.view(np.uint8).reshape(-1),
-        )
+        fields = {"height": height, "width": width, "encoding": encoding, "step": width * values.itemsize}
+        data = values.view(np.uint8).reshape(-1)
+        message = self._new("sensor_msgs/msg/Image", header=self._header(header), is_bigendian=0, data=data, **fields)
         self._add(self.topic, message, time)
         self._add(self._beside("camera_info"), self._info(header, info), time)
         self.count += 1
         return lost
 
     def write_cloud(self, time: int, header: Any, points: FloatArray, colours: NDArray[np.uint8]) -> None:
-        """Add a coloured, organised point cloud.
-
-        Parameters
-        ----------
-        time, header
-            As for `write`.
-        points : (H, W, 3) array
-            Metres in the camera's frame; NaN where unknown.
-        colours : (H, W, 3) uint8 array
-            RGB.
-        """
+        """Add an organised cloud of (H, W, 3) points in metres, NaN where unknown, with (H, W, 3) uint8 colours."""
         height, width = points.shape[:2]
         table = np.empty((height, width), dtype=[("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("rgb", "<u4")])
         for place, name in enumerate("xyz"):
@@ -322,14 +254,10 @@ class DepthWriter:
         message = self._new(
             "sensor_msgs/msg/PointCloud2",
             header=self._header(header),
-            height=height,
-            width=width,
             fields=fields,
-            is_bigendian=False,
-            point_step=table.itemsize,
-            row_step=table.itemsize * width,
             data=table.view(np.uint8).reshape(-1),
-            is_dense=False,
+            **{"height": height, "width": width, "point_step": table.itemsize, "row_step": table.itemsize * width},
+            **{"is_bigendian": False, "is_dense": False},
         )
         self._add(self._beside("points"), message, time)
 
@@ -346,13 +274,9 @@ class DepthWriter:
 
     def _info(self, header: Any, info: Any) -> Any:
         region = {name: getattr(info.roi, name) for name in ("x_offset", "y_offset", "height", "width", "do_rectify")}
-        plain = {
-            name: getattr(info, name) for name in ("height", "width", "distortion_model", "binning_x", "binning_y")
-        }
-        matrices = {
-            name.upper() if self._ros1 else name: getattr(info, name if hasattr(info, name) else name.upper())
-            for name in "dkrp"
-        }
+        names = ("height", "width", "distortion_model", "binning_x", "binning_y")
+        plain = {name: getattr(info, name) for name in names}
+        matrices = {name.upper() if self._ros1 else name: info_field(info, name) for name in "dkrp"}
         roi = self._new("sensor_msgs/msg/RegionOfInterest", **region)
         return self._new("sensor_msgs/msg/CameraInfo", header=self._header(header), roi=roi, **plain, **matrices)
 
@@ -363,12 +287,6 @@ class DepthWriter:
                 self._connections[topic] = self._writer.add_connection(topic, kind, typestore=self._store)
             serialise = self._store.serialize_ros1 if self._ros1 else self._store.serialize_cdr
             self._writer.write(self._connections[topic], time, serialise(message, kind))
-
-    def _move(self) -> None:
-        made = next(self._made.glob("*.mcap")) if self.path.suffix == ".mcap" else self._made
-        if self.path.is_dir():
-            os.replace(self.path, self._work / "old")  # os.replace cannot replace a folder that is not empty
-        os.replace(made, self.path)
 
 
 @contextmanager

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.arrays import FloatArray
+from leadline.base.arrays import FloatArray, is_measured
 from leadline.base.errors import InputError
-from leadline.geometry.cameras import Camera
+from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.cloud import Cloud
-from leadline.geometry.lenses import ColmapCamera
-from leadline.geometry.motion import FramePose
+from leadline.geometry.poses import FramePose
+from leadline.io.ply import stack_xyz
 
 # By encoding of sensor_msgs/Image: dtype, and the indices of the channels red, green and blue.
 _COLOUR_ENCODINGS: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -57,13 +57,7 @@ def frame_id(header: Any) -> str:
 
 
 def decode_image(message: Any) -> NDArray[np.uint8]:
-    """The pixels of an Image or CompressedImage, (H, W, 3) uint8 RGB; grey is repeated, transparency dropped.
-
-    Raises
-    ------
-    InputError
-        The encoding is not supported (Bayer patterns and YUV are not), or the data are too short.
-    """
+    """The pixels of an Image or CompressedImage, (H, W, 3) uint8 RGB; grey is repeated, transparency dropped."""
     if not hasattr(message, "encoding"):
         return _decompress(bytes(message.data), "RGB")
     if message.encoding not in _COLOUR_ENCODINGS:
@@ -80,13 +74,7 @@ def decode_image(message: Any) -> NDArray[np.uint8]:
 
 
 def decode_depth(message: Any) -> NDArray[np.float32]:
-    """The depth of an Image or a compressedDepth image, (H, W) float32 metres, NaN where nothing was measured.
-
-    Raises
-    ------
-    InputError
-        The encoding is neither 32FC1 nor 16UC1, or the data are too short or of another format.
-    """
+    """The depth of an Image or a compressedDepth image, (H, W) float32 metres, NaN where nothing was measured."""
     if hasattr(message, "encoding"):
         if message.encoding not in _DEPTH_ENCODINGS:
             raise InputError(
@@ -106,13 +94,7 @@ def decode_depth(message: Any) -> NDArray[np.float32]:
 
 
 def decode_cloud(message: Any) -> Cloud:
-    """The finite points of a PointCloud2; its fields may have any type, order, padding and byte order.
-
-    Raises
-    ------
-    InputError
-        x, y or z is missing, or the sizes contradict each other.
-    """
+    """The finite points of a PointCloud2; its fields may have any type, order, padding and byte order."""
     fields = {field.name: field for field in message.fields}
     if not {"x", "y", "z"} <= fields.keys():
         raise InputError(f"the points must have the fields x, y and z, got {', '.join(fields) or 'none'}.")
@@ -120,42 +102,29 @@ def decode_cloud(message: Any) -> Cloud:
     height, width, step, stride = (
         int(getattr(message, name)) for name in ("height", "width", "point_step", "row_step")
     )
-    columns = []
+    if not height * width:
+        return Cloud(np.empty((0, 3), np.float32))
     data = _bytes(message.data, height * stride if height > 1 else width * step)
     rows = data.reshape(height, stride)[:, : width * step] if height > 1 else data[None, : width * step]
     if rows.shape[1] < width * step:
         raise InputError(f"the points' row_step is {stride}, less than {width} points of {step} bytes.")
-    records = np.ascontiguousarray(rows).reshape(-1, step) if step else rows.reshape(0, 1)
-    for name in "xyz":
-        field = fields[name]
-        if field.datatype not in _POINT_DTYPES:
-            raise InputError(f"the points' field {name} has the unknown datatype {field.datatype}.")
-        kind = np.dtype(order + _POINT_DTYPES[field.datatype])
-        end = int(field.offset) + kind.itemsize
-        if len(records) and end > step:
-            raise InputError(f"the points' field {name} ends at byte {end} of {step}.")
-        columns.append(np.ascontiguousarray(records[:, int(field.offset) : end]).view(kind).reshape(-1))
-    wide = any(column.dtype.itemsize > 4 for column in columns)
-    points = np.stack(columns, axis=1).astype(np.float64 if wide else np.float32)
+    try:
+        kinds = [order + _POINT_DTYPES[fields[name].datatype] for name in "xyz"]
+        offsets = [int(fields[name].offset) for name in "xyz"]
+        record = np.dtype({"names": list("xyz"), "formats": kinds, "offsets": offsets, "itemsize": step})
+    except (KeyError, ValueError) as error:
+        raise InputError(f"a field of the points has an unknown datatype or ends beyond its {step} bytes.") from error
+    points = stack_xyz(np.ascontiguousarray(rows).view(record).reshape(-1))
     return Cloud(points[np.isfinite(points).all(axis=1)])
 
 
 def decode_camera(message: Any, *, rectified: bool = False) -> Camera | ColmapCamera:
     """The camera of a CameraInfo, with its binning and region of interest applied.
 
-    Parameters
-    ----------
-    message : CameraInfo
-    rectified : bool
-        The image is rectified: the matrix P is used, without distortion, instead of K.
-
-    Raises
-    ------
-    InputError
-        The camera is not calibrated, or its distortion model is not plumb_bob, rational_polynomial or equidistant.
+    If the image is `rectified`, the matrix P is used, without distortion, instead of K.
     """
-    name, distortion = str(message.distortion_model), [float(value) for value in _info_field(message, "d")]
-    matrix = np.reshape(_info_field(message, "p" if rectified else "k"), (3, 4 if rectified else 3))
+    name, distortion = str(message.distortion_model), [float(value) for value in info_field(message, "d")]
+    matrix = np.reshape(info_field(message, "p" if rectified else "k"), (3, 4 if rectified else 3))
     fx, fy, cx, cy = (float(matrix[place]) for place in ((0, 0), (1, 1), (0, 2), (1, 2)))
     if not (fx > 0 and fy > 0):
         raise InputError(f"{'P' if rectified else 'K'} of the camera info has the focal lengths {fx:g} and {fy:g}.")
@@ -182,7 +151,7 @@ def decode_camera(message: Any, *, rectified: bool = False) -> Camera | ColmapCa
 
 
 def frame_poses(messages: Iterable[tuple[bool, Any]]) -> Iterator[FramePose]:
-    """The poses of TFMessages, each of which comes with whether its topic is static."""
+    """The poses in TFMessages; `messages` are pairs (whether the topic is static, message)."""
     for static, message in messages:
         for entry in message.transforms:
             shift, turn = entry.transform.translation, entry.transform.rotation
@@ -195,7 +164,7 @@ def frame_poses(messages: Iterable[tuple[bool, Any]]) -> Iterator[FramePose]:
             )
 
 
-def _info_field(message: Any, name: str) -> Any:
+def info_field(message: Any, name: str) -> Any:
     """A field of CameraInfo, which ROS 1 writes in capitals."""
     return getattr(message, name if hasattr(message, name) else name.upper())
 
@@ -230,10 +199,10 @@ def _decompress(data: bytes, mode: str) -> NDArray[Any]:
             return np.asarray(opened)
     except InputError:
         raise
-    except Exception as error:  # decoders raise anything when fed with damaged bytes
+    except Exception as error:  # decoders raise any exception on damaged bytes
         raise InputError(f"the compressed image cannot be read as JPEG or PNG ({error}).") from error
 
 
 def _mask_invalid(depth: FloatArray) -> NDArray[np.float32]:
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.where(np.isfinite(depth) & (depth > 0), depth, np.nan).astype(np.float32)
+    with np.errstate(over="ignore"):
+        return np.where(is_measured(depth), depth, np.nan).astype(np.float32)

@@ -1,1 +1,1 @@
-"""Trained systems that run in an environment of their own, in another process, with files in between."""
+"""Trained systems, each run in its own Python environment and process; data are exchanged as files."""

@@ -25,7 +25,7 @@ from leadline.methods.external import server_program
 
 ATTEMPTS = 2  # failed starts in a row after which a system is not started again
 _EXIT_TIMEOUT = 5.0  # seconds to wait for a killed process
-_QUOTED_LINES, _QUOTED_WIDTH = 3, 200  # of the system's last output that a reason quotes
+_QUOTED_LINES, _QUOTED_WIDTH = 3, 200  # last lines of output in a reason, and characters of each
 _LONGEST_ANSWER = 64 * 1024  # bytes; no valid answer is longer
 
 
@@ -34,18 +34,10 @@ class SystemFailure(Exception):
 
 
 class SystemProcess:
-    """A trained system in a process of its own, which runs until this process ends or an error makes it unusable.
+    """A trained system in its own process, which runs until this process ends or an error makes it unusable.
 
-    Parameters
-    ----------
-    system : str
-        One of `server_program.SYSTEMS`.
-    python, repo : str
-        Interpreter of its environment, and its checkout if it is not installed as a package.
-    options : mapping
-        Options of the system.
-    check : bool
-        Only import its package.
+    `system` is one of `server_program.SYSTEMS`, `python` the interpreter of its environment, and `repo` its checkout if
+    it is not installed as a package. With `check` its package is only imported.
     """
 
     def __init__(
@@ -65,17 +57,11 @@ class SystemProcess:
         self._last_failure = ""
 
     def start(self, timeout: float) -> dict[str, str]:
-        """Load the system, unless it is loaded, and return its versions.
-
-        Raises
-        ------
-        SystemFailure
-            It cannot be started, fails to load, or takes longer than `timeout` seconds.
-        """
+        """Load the system, unless it is loaded, and return its versions."""
         with self._lock:
             if self._process is not None and self._process.poll() is None:
                 return self._versions
-            self.stop()  # clears what a process that died has left
+            self.stop()  # removes the remains of a process that died
             if self._failures >= ATTEMPTS:
                 raise SystemFailure(f"given up after {ATTEMPTS} failed starts: {self._last_failure}")
             try:
@@ -95,13 +81,7 @@ class SystemProcess:
     def predict(
         self, arrays: Mapping[str, NDArray[Any]], intrinsics: dict[str, float] | None, timeout: float
     ) -> tuple[FloatArray, float]:
-        """The depth that the system answered, not yet checked, and the seconds it took.
-
-        Raises
-        ------
-        SystemFailure
-            It raised, died, answered nothing that can be read, or took longer than `timeout` seconds.
-        """
+        """The depth that the system answered, not yet checked, and the seconds it took."""
         with self._lock:
             if self._process is None:
                 raise SystemFailure("it is not running")
@@ -119,15 +99,12 @@ class SystemProcess:
                 if "failed" in answer:
                     raise SystemFailure(str(answer["failed"]))
                 return np.load(folder / "depth.npy", allow_pickle=False), float(answer["seconds"])
-            except SystemFailure as error:
-                if isinstance(error, _ProcessUnusable):
+            except BaseException as error:
+                # After an interruption the next answer would belong to this image.
+                if isinstance(error, _ProcessUnusable) or not isinstance(error, SystemFailure):
                     self.stop()
-                raise
-            except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
-                self.stop()
-                raise SystemFailure(f"its answer cannot be read ({error})") from error
-            except BaseException:  # interrupted: the next answer read would belong to this image
-                self.stop()
+                if isinstance(error, (OSError, ValueError, TypeError, KeyError, EOFError)):
+                    raise SystemFailure(f"its answer cannot be read ({error})") from error
                 raise
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -139,7 +116,7 @@ class SystemProcess:
             return
         with suppress(OSError):
             if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)  # it leads a process group of its own
+                os.killpg(process.pid, signal.SIGKILL)  # the process is the leader of its process group
             else:
                 process.kill()
         with suppress(subprocess.TimeoutExpired):

@@ -1,8 +1,8 @@
 """The program that runs one trained system inside that system's own environment and predicts depth for images.
 
 leadline starts this file with the interpreter of the system's environment, which may be old (Python 3.8) and has NumPy
-and the system, but not leadline. It therefore imports nothing of leadline. `leadline.methods.external.process` is the
-other end.
+and the system, but not leadline. It therefore imports nothing of leadline. `leadline.methods.external.process` starts
+it and sends it the images.
 
 The first line of the standard input is a JSON object with ``system``, ``repo``, ``options``, ``work`` and ``check``; if
 ``check`` is true the system is only imported. The answer is ``{"ready": versions}`` once the model is loaded. Each
@@ -34,12 +34,13 @@ import threading
 import time
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:  # Python 3.8 cannot evaluate it
+if TYPE_CHECKING:  # Python 3.8 cannot evaluate this alias
     from collections.abc import Callable
 
     Predict = Callable[[SimpleNamespace], Any]
@@ -69,7 +70,7 @@ def priorda(
     geometric: bool = False,
     seed: int = 0,
 ) -> Predict:
-    """Prior Depth Anything (Wang et al. 2025); with `geometric` the given prior replaces its own network's."""
+    """Prior Depth Anything (Wang et al. 2025); with `geometric` the given prior replaces that of its network."""
     chosen = {
         "version": version,
         "mde_dir": mde_dir,
@@ -83,7 +84,7 @@ def priorda(
     )
 
     def predict(job: SimpleNamespace) -> Any:
-        _seed(seed)  # its alignment adds random noise
+        import_module("torch").manual_seed(seed)  # its alignment adds random noise
         return model.infer_one_sample(image=job.image, prior=job.sparse, geometric=job.prior if geometric else None)
 
     return predict
@@ -110,7 +111,7 @@ def any2full(
     """Any2Full (Zhou et al. 2026). With `trust_checkpoint` a checkpoint may run code while it is loaded."""
     torch = import_module("torch")
     where = _device(device)
-    # The settings of its own script: depth limits in metres, and the fit to the measurements at the end.
+    # The settings of its authors' script: depth limits in metres, and the fit to the measurements at the end.
     settings = SimpleNamespace(init_scailing=True, stage=1, max_depth=1e3, min_depth=1e-6)
     model = import_module("model.ours.any2full").Any2Full(encoder=encoder, da_ckpt_path=None, args=settings)
     try:
@@ -127,7 +128,7 @@ def any2full(
     model = model.to(where).eval()
 
     def predict(job: SimpleNamespace) -> Any:
-        _seed(seed)
+        torch.manual_seed(seed)
         with torch.no_grad():
             return model({"rgb": _rgb(job.image, where, normalised=True), "dep": _map(job.sparse, where)})["pred"]
 
@@ -136,23 +137,13 @@ def any2full(
 
 def omni_dc(*, device: str = "auto", checkpoint: str = "zuoym15/OMNI-DC") -> Predict:
     """OMNI-DC 1.1 (Zuo et al. 2025), with the settings of its demonstration."""
-    settings = {
-        "max_depth": "300.0",
-        "data_normalize_median": "1",
-        "num_resolution": "3",
-        "load_dav2": "1",
-        "gpus": "0",
-        "GRU_iters": "1",
-        "multi_resolution_learnable_gradients_weights": "uniform",
-        "optim_layer_input_clamp": "1.0",
-        "depth_activation_format": "exp",
-        "whiten_sparse_depths": "1",
-        "gru_internal_whiten_method": "median",
-        "backbone_mode": "rgbd",
-        "pred_confidence_input": "1",
-    }
     # Its configuration parses the command line when it is imported.
-    sys.argv[1:] = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    settings = (
+        "max_depth=300.0 data_normalize_median=1 num_resolution=3 load_dav2=1 gpus=0 GRU_iters=1 "
+        "multi_resolution_learnable_gradients_weights=uniform optim_layer_input_clamp=1.0 depth_activation_format=exp "
+        "whiten_sparse_depths=1 gru_internal_whiten_method=median backbone_mode=rgbd pred_confidence_input=1"
+    )
+    sys.argv[1:] = [f"--{setting}" for setting in settings.split()]
     args = import_module("config").args
     torch = import_module("torch")
     where = _device(device)
@@ -216,20 +207,12 @@ def marigold_dc(
 
 
 SYSTEMS: dict[str, Callable[..., Predict]] = {
-    "priorda": priorda,
-    "ldcm": ldcm,
-    "any2full": any2full,
-    "omni-dc": omni_dc,
-    "marigold-dc": marigold_dc,
+    system.__name__.replace("_", "-"): system for system in (priorda, ldcm, any2full, omni_dc, marigold_dc)
 }
 
 
 def _device(name: str) -> str:
     return ("cuda:0" if import_module("torch").cuda.is_available() else "cpu") if name == "auto" else name
-
-
-def _seed(seed: int) -> None:
-    import_module("torch").manual_seed(seed)
 
 
 def _rgb(image: Any, device: str, normalised: bool = False) -> Any:
@@ -259,30 +242,26 @@ def _versions(system: str, repo: str | None) -> dict[str, str]:
 
 def _commit(repo: str) -> str | None:
     """The commit of a checkout, read without git; None if it cannot be found."""
-    folder = os.path.join(repo, ".git")
+    folder = Path(repo, ".git")
     try:
-        with open(os.path.join(folder, "HEAD"), encoding="utf-8") as file:
-            head = file.read().strip()
+        head = (folder / "HEAD").read_text(encoding="utf-8").strip()
         if not head.startswith("ref: "):
             return head[:40]
         name = head[5:]
-        if os.path.isfile(os.path.join(folder, name)):
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                return file.read().strip()[:40]
-        with open(os.path.join(folder, "packed-refs"), encoding="utf-8") as file:
-            return next((line[:40] for line in file if line.rstrip().endswith(" " + name)), None)
+        if (folder / name).is_file():
+            return (folder / name).read_text(encoding="utf-8").strip()[:40]
+        lines = (folder / "packed-refs").read_text(encoding="utf-8").splitlines()
+        return next((line[:40] for line in lines if line.rstrip().endswith(" " + name)), None)
     except OSError:
         return None
 
 
 def _run_job(folder: str, predict: Predict) -> dict[str, Any]:
     """Read a job, predict, write the depth, and return the answer."""
-    job = SimpleNamespace(image=np.load(os.path.join(folder, "image.npy"), allow_pickle=False), prior=None)
-    job.sparse = np.load(os.path.join(folder, "sparse.npy"), allow_pickle=False)
-    if os.path.exists(os.path.join(folder, "prior.npy")):
-        job.prior = np.load(os.path.join(folder, "prior.npy"), allow_pickle=False)
-    with open(os.path.join(folder, "job.json"), encoding="utf-8") as file:
-        job.intrinsics = json.load(file)["intrinsics"]
+    files = {name: os.path.join(folder, name + ".npy") for name in ("image", "sparse", "prior")}
+    arrays = {name: np.load(file, allow_pickle=False) for name, file in files.items() if os.path.exists(file)}
+    job = SimpleNamespace(**{"prior": None, **arrays})
+    job.intrinsics = json.loads(Path(folder, "job.json").read_text(encoding="utf-8"))["intrinsics"]
     begun = time.perf_counter()
     found = predict(job)
     if hasattr(found, "detach"):
@@ -315,7 +294,7 @@ def _queue_commands(channel: Any, lines: Any, work: str) -> None:
 def main() -> int:
     """Serve until the standard input ends; the exit code is 1 if the system could not be loaded."""
     # Systems print, and some read from the terminal. Commands and answers therefore use private descriptors that no
-    # child inherits; what a system prints goes to the standard error, and what it reads is an end of file.
+    # child inherits; what a system prints goes to the standard error, and reading returns end of file.
     commands = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -38,37 +38,18 @@ WINDOW_PERCENTILES = (1.0, 99.0)  # of the held-out ground truth
 
 @dataclass(frozen=True, eq=False)
 class Linearity:
-    """Predicted against true depth at the held-out pixels of one image.
+    """Predicted against true depth at the held-out pixels of one image."""
 
-    Attributes
-    ----------
-    predicted, reference : (n,) float64, metres
-        The displayed pixels.
-    path_predicted, path_reference : (m,) float64, metres
-        The local-median path from the nearest bin to the farthest; NaN in its gaps.
-    window : (lowest, highest), metres
-    pearson : float
-        Pearson's r of the displayed pixels; NaN if there are fewer than two or either variable is constant.
-    trend_cm : float
-        Mean distance of the path from identity, in centimetres; NaN if no bin has enough pixels.
-    mae : float
-        Mean absolute error in metres over all held-out pixels.
-    sampled : int
-        Sampled pixels that have a prediction.
-    bins : int
-        Bins with enough pixels.
-    """
-
-    predicted: Vector
-    reference: Vector
-    path_predicted: Vector
+    predicted: Vector  # metres, of the displayed pixels
+    reference: Vector  # metres, of the displayed pixels
+    path_predicted: Vector  # metres: the local-median path from the nearest bin to the farthest; NaN in its gaps
     path_reference: Vector
     window: Window
-    pearson: float
-    trend_cm: float
-    mae: float
-    sampled: int
-    bins: int
+    pearson: float  # r of the displayed pixels; NaN if there are fewer than two or either variable is constant
+    trend_cm: float  # mean distance of the path from identity; NaN if no bin has enough pixels
+    mae: float  # metres, over all held-out pixels
+    sampled: int  # sampled pixels that have a prediction
+    bins: int  # bins with enough pixels
 
     @property
     def few_displayed(self) -> bool:
@@ -93,11 +74,6 @@ def sample_held_out(reference: FloatArray, scored: BoolArray, *, size: int = SAM
     """At most `size` flat indices, increasing, of the pixels of `scored` that have a ground truth; sampled with seed 0.
 
     The sample does not depend on a prediction, so all predictions are compared at the same pixels.
-
-    Examples
-    --------
-    >>> sample_held_out(np.array([[1.0, np.nan, 2.0]]), np.array([[True, True, True]]))
-    array([0, 2])
     """
     reference = as_map(reference, "reference")
     places = np.flatnonzero(as_mask(scored, "scored", reference.shape) & np.isfinite(reference) & (reference > 0))
@@ -107,13 +83,7 @@ def sample_held_out(reference: FloatArray, scored: BoolArray, *, size: int = SAM
 
 
 def depth_window(reference: FloatArray, scored: BoolArray) -> Window:
-    """The depth window to display: percentiles 1 to 99 of the held-out ground truth, in metres.
-
-    Raises
-    ------
-    InputError
-        No pixel is held out.
-    """
+    """The depth window to display: percentiles 1 to 99 of the held-out ground truth, in metres."""
     places = sample_held_out(reference, scored, size=reference.size)
     if not places.size:
         raise InputError("there is no held-out pixel: every pixel with a ground truth was measured, or there is none.")
@@ -129,9 +99,7 @@ def measure_linearity(
     window: Window | None = None,
     bin_width: float = BIN_WIDTH,
 ) -> Linearity:
-    """How linear the relation between a prediction and the ground truth is at held-out pixels.
-
-    The text of this module describes each step.
+    """How linear the relation between a prediction and the ground truth is at held-out pixels, as the module describes.
 
     Parameters
     ----------
@@ -143,11 +111,6 @@ def measure_linearity(
         Metres. Default: `depth_window` of the reference, which is the same for all predictions of an image.
     bin_width : float
         Metres. The paper's 0.05 suits rooms. Where depth spans 50 m hardly any such bin holds 30 of 6,000 pixels.
-
-    Raises
-    ------
-    InputError
-        Shapes differ, no pixel is held out, or the bin width is not positive.
     """
     require_positive(bin_width=bin_width)
     scores = depth_scores(prediction, reference, scored)
@@ -176,18 +139,6 @@ def measure_linearity(
     path_p, path_r = path_p[ends], path_r[ends]
     trend_cm = float(np.nanmean(np.abs(path_r - path_p))) * 100 if supported.size else math.nan
     p, r = p[displayed], r[displayed]
+    pearson = float(np.corrcoef(p, r)[0, 1]) if p.size > 1 and np.ptp(p) > 0 and np.ptp(r) > 0 else math.nan
     sampled = int(np.count_nonzero(known))
-    return Linearity(p, r, path_p, path_r, (low, high), pearson(p, r), trend_cm, scores.mae, sampled, supported.size)
-
-
-def pearson(a: Vector, b: Vector) -> float:
-    """Pearson's correlation; NaN for fewer than two values or a constant.
-
-    Examples
-    --------
-    >>> round(pearson(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])), 4)
-    0.982
-    """
-    if a.size < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return math.nan
-    return float(np.corrcoef(a, b)[0, 1])
+    return Linearity(p, r, path_p, path_r, (low, high), pearson, trend_cm, scores.mae, sampled, supported.size)

@@ -13,10 +13,9 @@ from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError
 from leadline.bench.tables import BEST, OURS, RESPONSE
 from leadline.core.fit.response import forward
-from leadline.report.colour import colour_bar, colourise
-from leadline.report.diagnostics.curves import BinnedPercentiles
-from leadline.report.diagnostics.diagnosis import ADAPTIVE, SCALED_PRIOR, Diagnosis, chosen_exponent
-from leadline.report.diagnostics.exponent_profile import FIXED_EXPONENTS
+from leadline.report.colour import colour_bar, colourise, round_up
+from leadline.report.diagnostics import ADAPTIVE, SCALED_PRIOR, Diagnosis, chosen_exponent
+from leadline.report.diagnostics.curves import FIXED_EXPONENTS
 from leadline.report.diagnostics.linearity import Linearity, Window
 from leadline.report.diagnostics.point_groups import PointGroups, point_groups
 from leadline.report.figures.plotting import (
@@ -27,18 +26,16 @@ from leadline.report.figures.plotting import (
     PURPLE,
     WIDTH,
     Drawing,
-    log_limits,
     marks,
     new_figure,
-    plain_log,
     styled,
+    use_log_axis,
 )
 from leadline.report.image_results import ImageResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 GROUP_COLOURS = (BLUE, ORANGE, GREEN)
 GROUP_NAMES = ("near group", "middle group", "all other pixels")
@@ -58,11 +55,7 @@ _COORDINATES: dict[str, tuple[str, Any, str]] = {
 def plot_linearity(results: ImageResults, linearity: Mapping[str, Linearity]) -> Figure:
     """Error maps above, predicted against true depth below; the first column shows the image and the scaled prior.
 
-    Parameters
-    ----------
-    results : ImageResults
-    linearity : mapping
-        By method, and of `SCALED_PRIOR`, all over the same window.
+    `linearity` is that of methods and of `SCALED_PRIOR`, all over the same window.
     """
     methods = [name for name in linearity if name != SCALED_PRIOR]
     columns = 1 + len(methods)
@@ -72,60 +65,34 @@ def plot_linearity(results: ImageResults, linearity: Mapping[str, Linearity]) ->
     grid: Any = figure.subplots(2, columns, height_ratios=(height / width, 1.0), squeeze=False)
     show_picture(grid[0][0], results.image, "image")
     errors = {name: np.abs(results.predictions[name].depth - results.reference) for name in methods}
-    show_errors(grid[0][1:], errors, [heading(name, results) for name in methods])
+    fitted = f"response, λ = {format_number(chosen_exponent(results))}"
+    show_errors(grid[0][1:], errors, [fitted if name == RESPONSE else name for name in methods])
     for axes, name in zip(grid[1], (SCALED_PRIOR, *methods), strict=True):
         draw_linearity(axes, linearity[name], metric=name != SCALED_PRIOR)
     grid[1][0].set_ylabel("ground truth (m)")
-    for axes in grid[1][1:]:
-        axes.set_yticklabels([])
     for axes in grid[1]:
         axes.set_xlabel("predicted (m)")
+        axes.tick_params(labelleft=axes is grid[1][0])
     handles, labels = grid[1][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, markerscale=4)
     return figure
 
 
-def heading(name: str, results: ImageResults) -> str:
-    """Title of a method's error map: its label, or for the response its exponent."""
-    return name if name != RESPONSE else f"response, λ = {format_number(chosen_exponent(results))}"
-
-
 def format_number(value: float) -> str:
-    """Three significant digits, with a minus sign instead of a hyphen.
-
-    Examples
-    --------
-    >>> format_number(-11.4148)
-    '−11.4'
-    """
+    """Three significant digits, with a minus sign instead of a hyphen."""
     return f"{value:.3g}".replace("-", "−")
 
 
 def draw_linearity(axes: Axes, found: Linearity, *, metric: bool) -> None:
-    """Draw the displayed pixels, the local-median path and identity; the title has the numbers.
-
-    If the scale is not metric, as that of the prior, the title has no errors.
-    """
+    """Draw the displayed pixels, the local-median path and identity; the title has the errors if they are `metric`."""
     low, high = found.window
     pad = 0.03 * (high - low)
-    axes.plot(
-        found.predicted,
-        found.reference,
-        linestyle="none",
-        marker="o",
-        markersize=1.0,
-        markeredgewidth=0,
-        color="0.6",
-        alpha=0.5,
-        rasterized=True,
-        label="held-out pixels",
-    )
+    dots: dict[str, Any] = {"markersize": 1.0, "markeredgewidth": 0, "color": "0.6", "alpha": 0.5, "rasterized": True}
+    axes.plot(found.predicted, found.reference, "o", label="held-out pixels", **dots)
     axes.plot((low, high), (low, high), color=ORANGE, linewidth=0.9, linestyle=(0, (4, 2)), label="identity")
     axes.plot(found.path_predicted, found.path_reference, color=BLUE, linewidth=1.3, label="local median")
     axes.set(xlim=(low - pad, high + pad), ylim=(low - pad, high + pad), aspect="equal")
-    ticks = _few_ticks(low, high)
-    axes.set_xticks(ticks)
-    axes.set_yticks(ticks)
+    axes.locator_params(nbins=3, steps=(1, 2, 5, 10))
     errors = (
         f"\ntrend {found.trend_cm:.1f} cm\nMAE {found.mae:.3f} m" if metric else "\nprior, scaled to\nthe true median"
     )
@@ -141,21 +108,14 @@ def show_picture(axes: Axes, picture: NDArray[np.uint8], title: str) -> None:
 
 
 def show_errors(row: Sequence[Axes], errors: Mapping[str, FloatArray], titles: Sequence[str]) -> float:
-    """Show maps of absolute error on one scale, with a colour bar under the last one.
-
-    Returns
-    -------
-    float
-        The error in metres at the end of the scale.
-    """
+    """Show maps of absolute error on one scale, with a colour bar under the last; returns the scale's end in metres."""
     every = np.concatenate([values[np.isfinite(values)] for values in errors.values()])
-    high = _round_up(float(np.percentile(every, ERROR_PERCENTILE))) if every.size else 1.0
+    high = round_up(float(np.percentile(every, ERROR_PERCENTILE))) if every.size else 1.0
     for axes, values, title in zip(row, errors.values(), titles, strict=True):
         show_picture(axes, colourise(values, low=0.0, high=high, scheme="error"), title)
     bar = row[-1].inset_axes((0.0, -0.11, 1.0, 0.06))
     bar.imshow(colour_bar(256, 4, "error"), aspect="auto", extent=(0.0, high, 0.0, 1.0))
-    bar.set(yticks=[], xticks=(0.0, high))
-    bar.set_xticklabels(["error 0", f"≥ {high:g} m"])
+    bar.set(yticks=[], xticks=(0.0, high), xticklabels=["error 0", f"≥ {high:g} m"])
     for label, side in zip(bar.get_xticklabels(), ("left", "right"), strict=True):
         label.set(ha=side)
     bar.tick_params(length=0, pad=1)
@@ -166,15 +126,16 @@ def show_errors(row: Sequence[Axes], errors: Mapping[str, FloatArray], titles: S
 @styled
 def plot_response(found: Diagnosis) -> Figure:
     """The gain along depth, and the error along the exponent, with gain and offset fitted at each exponent."""
+    from matplotlib.lines import Line2D
+
     figure = new_figure(2.3)
     left, right = figure.subplots(1, 2)
     for name, curve in found.gains.items():
         colour, line, _ = _COORDINATES[name]
         left.plot(curve.depth, curve.slope, color=colour, linestyle=line, label=name)
     slopes = [value for curve in found.gains.values() for value in curve.slope if value > 0]
-    limits = log_limits(np.percentile(slopes, (0.5, 99.5)).tolist(), 0.1)
-    left.set(yscale="log", ylim=limits, xlabel="metric depth S (m)", ylabel="slope dS/dH")
-    plain_log(left.yaxis, *limits)
+    use_log_axis(left, "y", np.percentile(slopes, (0.5, 99.5)).tolist(), 0.1)
+    left.set(xlabel="metric depth S (m)", ylabel="slope dS/dH")
 
     profile = found.profile
     right.plot(profile.exponents, profile.rmse, color="black", label="RMSE at the measurements")
@@ -189,19 +150,13 @@ def plot_response(found: Diagnosis) -> Figure:
     right.set(ylim=(min(known) - pad, max(known) + pad), xlabel="exponent λ", ylabel="error (m)")
     for axes in (left, right):
         axes.grid(True)
-    handles = [_coordinate_handle(name, profile.chosen) for name in _COORDINATES]
+    handles = []
+    for name, (colour, line, marker) in _COORDINATES.items():
+        label = f"{name}, λ = {format_number(FIXED_EXPONENTS.get(name, profile.chosen))}"
+        size = 8.0 if marker == "*" else 4.5
+        handles.append(Line2D([], [], color=colour, linestyle=line, marker=marker, markersize=size, label=label))
     figure.legend(handles=[*handles, *right.get_lines()[:2]], loc="outside lower center", ncols=3)
     return figure
-
-
-def _coordinate_handle(name: str, chosen: float) -> Line2D:
-    from matplotlib.lines import Line2D
-
-    colour, line, marker = _COORDINATES[name]
-    label = f"{name}, λ = {format_number(FIXED_EXPONENTS.get(name, chosen))}"
-    return Line2D(
-        [], [], color=colour, linestyle=line, marker=marker, markersize=8.0 if marker == "*" else 4.5, label=label
-    )
 
 
 @styled
@@ -215,30 +170,22 @@ def plot_errors(found: Diagnosis) -> Figure:
     shown = list(found.residuals)
     with_band = next((name for name in (BEST, OURS) if name in shown), shown[-1])
     for name, mark in marks(shown).items():
-        _draw_band(left, found.residuals[name], mark.colour, mark.line, name, filled=name == with_band)
-        _draw_band(right, found.distances[name], mark.colour, mark.line, name, filled=name == with_band)
+        for axes, band in ((left, found.residuals[name]), (right, found.distances[name])):
+            filled = name == with_band
+            axes.plot(band.at, band.median, color=mark.colour, linestyle=mark.line, label=name, zorder=3 + filled)
+            if filled:
+                axes.fill_between(band.at, band.low, band.high, color=mark.colour, alpha=0.13, linewidth=0)
     left.axhline(0, color="0.4", linewidth=0.7)
     left.set(xlabel="true depth (m)", ylabel="predicted − true depth (m)")
     right.set(xlabel="distance to nearest measurement (px)", ylabel="absolute error (m)", ylim=(0, None))
     reach = [value for entry in found.distances.values() for value in entry.at if value > 0]
     if reach and max(reach) > 20 * min(reach):  # a large region without measurements beside a dense grid
-        limits = log_limits(reach, 0.04)
-        right.set(xscale="log", xlim=limits)
-        plain_log(right.xaxis, *limits)
+        use_log_axis(right, "x", reach, 0.04)
     for axes in (left, right):
         axes.grid(True)
-    figure.legend(
-        *left.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=len(shown) if len(shown) <= 5 else -(-len(shown) // 2),
-    )
+    columns = len(shown) if len(shown) <= 5 else -(-len(shown) // 2)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
-
-
-def _draw_band(axes: Axes, found: BinnedPercentiles, colour: str, line: Any, name: str, *, filled: bool) -> None:
-    axes.plot(found.at, found.median, color=colour, linestyle=line, label=name, zorder=4 if filled else 3)
-    if filled:
-        axes.fill_between(found.at, found.low, found.high, color=colour, alpha=0.13, linewidth=0)
 
 
 @styled
@@ -246,11 +193,6 @@ def plot_point_groups(results: ImageResults) -> Drawing:
     """Groups of points that follow different lines, and the points in the response coordinate (fig:response-regions).
 
     The response coordinate is drawn at an exponent of at most 5 in size; then the plot also states the fitted one.
-
-    Raises
-    ------
-    InputError
-        Fewer than 300 pixels have both a prior and a ground truth.
     """
     h, reference = results.prior_depth(), np.asarray(results.reference, np.float64)
     both = np.isfinite(h) & np.isfinite(reference) & (reference > 0)
@@ -281,9 +223,8 @@ def plot_point_groups(results: ImageResults) -> Drawing:
     middle.set_ylim(_window(depth))  # the lines may extend beyond it
     right.set(title=f"(c) response, λ = {format_number(drawn)}", xlabel="φ(prior)", ylabel="φ(ground truth)")
     if drawn != exponent:
-        right.text(
-            0.03, 0.98, f"fitted λ = {format_number(exponent)}", va="top", transform=right.transAxes, fontsize=6.5
-        )
+        note = f"fitted λ = {format_number(exponent)}"
+        right.text(0.03, 0.98, note, va="top", transform=right.transAxes, fontsize=6.5)
     figure.legend(*middle.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     numbers = {"title": results.title, "exponent": exponent, "drawn_exponent": drawn, "pixels": int(depth.size)}
     return Drawing(figure, {**numbers, **groups.to_dict()})
@@ -297,24 +238,19 @@ def point_picture(
     Markers would not do, since of millions of pixels the last ones would cover all others.
     """
     edges = [np.linspace(low, high, cells + 1) for low, high in ends]
-    counts = np.stack(
-        [
-            np.histogram2d(y[labels == g], x[labels == g], bins=(edges[1], edges[0]))[0]
-            for g in range(len(GROUP_COLOURS))
-        ]
-    )
+    members = [labels == group for group in range(len(GROUP_COLOURS))]
+    counts = np.stack([np.histogram2d(y[own], x[own], bins=edges[::-1])[0] for own in members])
     total = counts.sum(axis=0)
-    colours = np.array([_rgb(colour) for colour in GROUP_COLOURS])
     picture = np.zeros((cells, cells, 4))
     some = total > 0
-    picture[some, :3] = (counts[:, some] / total[some]).T @ colours
+    picture[some, :3] = (counts[:, some] / total[some]).T @ _group_colours()
     picture[some, 3] = 0.6 + 0.4 * np.log1p(total[some]) / math.log1p(float(total.max(initial=0.0)))
     return picture
 
 
 def _window(values: NDArray[np.float64]) -> Window:
     """Limits of an axis: percentiles 0.1 to 99.9, so that a few outliers do not compress all other points."""
-    low, high = (float(value) for value in np.percentile(values, (0.1, 99.9)))
+    low, high = np.percentile(values, (0.1, 99.9)).tolist()
     pad = 0.04 * (high - low) or 0.5
     return low - pad, high + pad
 
@@ -322,34 +258,17 @@ def _window(values: NDArray[np.float64]) -> Window:
 def _overlay(image: NDArray[np.uint8], both: NDArray[np.bool_], groups: PointGroups) -> NDArray[np.uint8]:
     """The image with the colours of the groups at half opacity."""
     picture = np.array(image, copy=True)
-    colours = np.array([_rgb(colour) for colour in GROUP_COLOURS])[groups.labels] * 255
-    picture[both] = np.rint(0.5 * picture[both] + 0.5 * colours)
+    picture[both] = np.rint(0.5 * picture[both] + 127.5 * _group_colours()[groups.labels])
     return picture
 
 
-def _rgb(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+def _group_colours() -> NDArray[np.float64]:
+    from matplotlib.colors import to_rgb
+
+    return np.array([to_rgb(colour) for colour in GROUP_COLOURS])
 
 
 def _unit(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Values shifted and scaled to [0, 1], for display."""
     low, high = float(values.min()), float(values.max())
     return (values - low) / (high - low) if high > low else np.zeros_like(values)
-
-
-def _round_up(value: float) -> float:
-    """The next larger of 1, 1.5, 2, 3, 5 and 7 times a power of ten."""
-    if not value > 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(float(f"{step * power:.3g}") for step in (1, 1.5, 2, 3, 5, 7, 10) if step * power >= value * (1 - 1e-9))
-
-
-def _few_ticks(low: float, high: float) -> list[float]:
-    """Two to four round numbers in a range."""
-    for step in (s * 10.0**p for p in range(-3, 5) for s in (1, 2, 5)):
-        first = math.ceil(low / step)
-        ticks = [round(step * place, 6) for place in range(first, math.floor(high / step) + 1)]
-        if len(ticks) <= 4:
-            return ticks
-    return [low, high]

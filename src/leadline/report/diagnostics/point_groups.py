@@ -1,6 +1,6 @@
 """The point groups of Figure 1: bands of pixels that follow different straight lines of depth over the prior.
 
-This is a diagnostic and no part of the method.
+This is a diagnostic; the method does not use it.
 
 1. Three groups start as ranks of the true depth: percentiles 0-1, 1-50 and 50-100.
 2. RANSAC fits a line to each group, with a vertical threshold of 0.01 m.
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import linregress
 
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError
@@ -50,21 +51,11 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class PointGroups:
-    """The group of each pair.
+    """The group of each pair, and the lines that the groups were grown along."""
 
-    Attributes
-    ----------
-    labels : (n,) int8
-        0 for the near group, 1 for the middle group, 2 for all others.
-    lines : three Lines
-        The lines that the groups were grown along.
-    ranges : three (lowest, highest)
-        True depth of the groups before they grew, in metres.
-    """
-
-    labels: NDArray[np.int8]
+    labels: NDArray[np.int8]  # (n,): 0 for the near group, 1 for the middle group, 2 for all others
     lines: tuple[Line, ...]
-    ranges: tuple[tuple[float, float], ...]
+    ranges: tuple[tuple[float, float], ...]  # true depth of the groups before they grew, in metres
 
     def to_dict(self) -> dict[str, Any]:
         """Sizes, lines and ranges, ready for JSON."""
@@ -75,18 +66,8 @@ class PointGroups:
         }
 
 
-def ransac_line(x: FloatArray, y: FloatArray, *, threshold: float = THRESHOLD, seed: int = SEED) -> Line:
-    """The line with the most points within `threshold` of it, by RANSAC; then least squares over these points.
-
-    Parameters
-    ----------
-    x, y : (n,) arrays
-        At least two x must differ.
-
-    Raises
-    ------
-    InputError
-        There are fewer than two points, or all x are equal.
+def ransac_line(x: FloatArray, y: FloatArray) -> Line:
+    """The line through (n,) points with the most points within 0.01 m of it, by RANSAC; then least squares over these.
 
     Examples
     --------
@@ -98,7 +79,7 @@ def ransac_line(x: FloatArray, y: FloatArray, *, threshold: float = THRESHOLD, s
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if x.size < 2 or np.ptp(x) == 0:
         raise InputError("a line needs at least two different prior values; a group of points has fewer.")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     few = np.arange(x.size) if x.size <= CANDIDATES else rng.choice(x.size, CANDIDATES, replace=False)
     first, second = rng.integers(0, few.size, (2, TRIALS))
     first, second = few[first], few[second]
@@ -106,25 +87,17 @@ def ransac_line(x: FloatArray, y: FloatArray, *, threshold: float = THRESHOLD, s
     first, second = (first[apart], second[apart]) if apart.any() else (np.array([x.argmin()]), np.array([x.argmax()]))
     slopes = (y[second] - y[first]) / (x[second] - x[first])
     misses = np.abs(y[few] - y[first, np.newaxis] - slopes[:, np.newaxis] * (x[few] - x[first, np.newaxis]))
-    best = int((misses <= threshold).sum(axis=1).argmax())
-    inliers = np.abs(y - y[first[best]] - slopes[best] * (x - x[first[best]])) <= threshold
+    best = int((misses <= THRESHOLD).sum(axis=1).argmax())
+    inliers = np.abs(y - y[first[best]] - slopes[best] * (x - x[first[best]])) <= THRESHOLD
     slope, intercept = float(slopes[best]), float(y[first[best]] - slopes[best] * x[first[best]])
     if np.ptp(x[inliers]) > 0:
-        centred = x[inliers] - x[inliers].mean()
-        slope = float((centred * y[inliers]).sum() / (centred * centred).sum())
-        intercept = float(y[inliers].mean() - slope * x[inliers].mean())
+        line = linregress(x[inliers], y[inliers])
+        slope, intercept = float(line.slope), float(line.intercept)
     return Line(slope, intercept, int(np.count_nonzero(inliers)))
 
 
 def point_groups(prior: FloatArray, reference: FloatArray) -> PointGroups:
-    """The groups of all pairs of an image.
-
-    Parameters
-    ----------
-    prior : (n,) array
-        In any unit.
-    reference : (n,) array
-        Metres.
+    """The groups of all pairs of an image: (n,) arrays of the prior in any unit and of the true depth in metres.
 
     Raises
     ------

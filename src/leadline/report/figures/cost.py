@@ -14,19 +14,18 @@ from leadline.report.figures.plotting import (
     Drawing,
     add_legend,
     label_points,
-    log_limits,
     new_figure,
-    plain_log,
     plot_lines,
     plot_points,
     styled,
+    use_log_axis,
 )
-from leadline.report.figures.scores import FAR, Lines, Point, as_lists, axis_ends, plain_methods
+from leadline.report.figures.scores import FAR, Lines, Point, axis_ends, plain_methods
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from leadline.report.figures.catalogue import Source
+    from leadline.report.figures import Source
 
 PAPER_CASES = ("distributed", "central", "outer")
 PAPER_KIND = "the paper's cases"
@@ -86,11 +85,10 @@ def coverage(source: Source) -> Drawing:
         raise InputError("the figure needs patterns that differ in their number only, e.g. random:100 and random:1000.")
     figure = new_figure(2.7)
     grid: Any = figure.subplots(1, len(kinds), sharey=True, squeeze=False)
-    up = log_limits(known, 0.06)
     methods = list(dict.fromkeys(name for cases in kinds.values() for case in cases for name in errors[case]))
     for axes, (kind, cases) in zip(grid[0], kinds.items(), strict=True):
-        axes.set(yscale="log", ylim=up, xlabel="measurements per image", title=kind)
-        plain_log(axes.yaxis, *up)
+        axes.set(xlabel="measurements per image", title=kind)
+        use_log_axis(axes, "y", known, 0.06)
         if kind.startswith(PAPER_KIND):
             _plot_cases(axes, {case: errors[case] for case in cases}, methods, [counts[case] for case in cases])
             continue
@@ -99,9 +97,7 @@ def coverage(source: Source) -> Drawing:
             scored = [case for case in cases if name in errors[case]]
             lines[name] = [counts[case] for case in scored], [errors[case][name] for case in scored]
         plot_lines(axes, lines)
-        across = log_limits([counts[case] for case in cases], 0.08)
-        axes.set(xscale="log", xlim=across)
-        plain_log(axes.xaxis, *across)
+        use_log_axis(axes, "x", [counts[case] for case in cases])
         axes.grid(True)
     grid[0][0].set_ylabel(f"{HEADS['absrel']}, Macro of p50")
     add_legend(figure, methods, lines=any(not kind.startswith(PAPER_KIND) for kind in kinds))
@@ -149,12 +145,11 @@ def speed(source: Source) -> Drawing:
     shown = {name: point for name, point in points.items() if point[1] <= FAR * middle}
     figure = new_figure(2.9)
     axes = figure.add_subplot()
-    across = log_limits([point[0] for point in shown.values()], 0.12)
-    axes.set(xscale="log", xlim=across, ylim=axis_ends([point[1] for point in shown.values()], 0.12))
+    use_log_axis(axes, "x", [point[0] for point in shown.values()], 0.12)
+    axes.set_ylim(axis_ends([point[1] for point in shown.values()], 0.12))
     axes.set(xlabel="seconds per image, without the network", ylabel=f"{HEADS['absrel']}, Macro of p50")
-    plain_log(axes.xaxis, *across)
     axes.grid(True)
     plot_points(axes, shown, 6.0)
     label_points(axes, shown)
     left_out = [name for name in points if name not in shown]
-    return Drawing(figure, {"prior": source.prior, "points": as_lists(points), "not shown": left_out})
+    return Drawing(figure, {"prior": source.prior, "points": points, "not shown": left_out})

@@ -13,23 +13,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, MissingExtra
 from leadline.base.strict_json import dump_json
 from leadline.bench.tables import BEST, FIXED, OURS, RAW, RESPONSE
-from leadline.io.atomic import atomic_write, write_text
+from leadline.io.files import atomic_write, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Vector = NDArray[np.float64]
 
 WIDTH = 5.5  # inches
 SMALLEST = 6.5  # points
@@ -143,23 +144,12 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
 
 
 def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
-    """Write a drawing as PNG, SVG and PDF, and its numbers as JSON.
-
-    Returns
-    -------
-    list of paths
-        The JSON file first.
-
-    Raises
-    ------
-    FileError
-        The folder cannot be created or written.
-    """
+    """Write a drawing as PNG, SVG and PDF, and its numbers as JSON; returns the paths, that of the JSON file first."""
     return [save_numbers(drawing.numbers, folder, name), *save_figure(drawing.figure, folder, name)]
 
 
 def save_numbers(numbers: Mapping[str, Any], folder: Path, name: str) -> Path:
-    """Write numbers as ``NAME.json``, with null for numbers that are not finite; see `save`."""
+    """Write numbers as ``NAME.json``, with null for numbers that are not finite."""
     _create(folder)
     path = folder / f"{name}.json"
     write_text(path, dump_json(numbers, indent=1))
@@ -167,7 +157,7 @@ def save_numbers(numbers: Mapping[str, Any], folder: Path, name: str) -> Path:
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG, SVG and PDF; see `save`."""
+    """Write a figure as PNG, SVG and PDF."""
     _create(folder)
     paths = [folder / f"{name}.{format_}" for format_ in FORMATS]
     with _styling():
@@ -201,23 +191,24 @@ def plain_log(axis: Axis, low: float, high: float, *, closest: float = CLOSEST) 
 
 def _apart(ticks: Sequence[float], closest: float) -> list[float]:
     """Ticks that are at least `closest` decades apart; powers of ten have priority, then numbers with fewer digits."""
-
-    def digits_needed(tick: float) -> tuple[bool, int]:
-        digits = f"{tick:.3e}".partition("e")[0].rstrip("0")
-        return digits != "1.", len(digits)
-
+    digits = {tick: f"{tick:.3e}".partition("e")[0].rstrip("0") for tick in ticks}
     kept: list[float] = []
-    for tick in sorted(ticks, key=digits_needed):
+    for tick in sorted(ticks, key=lambda tick: (digits[tick] != "1.", len(digits[tick]))):
         if all(abs(math.log10(tick / other)) >= closest for other in kept):
             kept.append(tick)
     return sorted(kept)
 
 
-def log_limits(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:
-    """Limits of a logarithmic axis with a margin around positive values."""
+def use_log_axis(
+    axes: Axes, which: Literal["x", "y"], values: Sequence[float], margin: float = 0.08, *, closest: float = CLOSEST
+) -> tuple[float, float]:
+    """Make an axis logarithmic, with plain numbers; returns its limits, with a margin around positive `values`."""
     low, high = math.log10(min(values)), math.log10(max(values))
     pad = max(margin * (high - low), 0.02)
-    return float(10 ** (low - pad)), float(10 ** (high + pad))
+    limits = float(10 ** (low - pad)), float(10 ** (high + pad))
+    axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
+    plain_log(axes.xaxis if which == "x" else axes.yaxis, *limits, closest=closest)
+    return limits
 
 
 def plot_points(axes: Axes, points: Mapping[str, tuple[Any, Any]], size: float = 5.0) -> None:
@@ -233,36 +224,27 @@ def plot_lines(axes: Axes, lines: Mapping[str, tuple[Sequence[float], Sequence[f
 
 
 def _face(mark: Mark, size: float, *, rim: bool = True) -> dict[str, Any]:
-    grown = size * (1.6 if mark.marker == "*" else 1.0)  # a star covers less of its bounding box than other markers
-    face = "white" if mark.open else mark.colour
-    edge = (
-        "white" if rim and not mark.open else mark.colour
-    )  # a rim separates markers that touch, but would interrupt a line
+    """Arguments of a marker; a white rim separates markers that touch, but would interrupt a line."""
     return {
         "color": mark.colour,
         "marker": mark.marker,
-        "markersize": grown,
-        "markerfacecolor": face,
-        "markeredgecolor": edge,
+        "markersize": size * (1.6 if mark.marker == "*" else 1.0),  # a star covers less of its bounding box
+        "markerfacecolor": "white" if mark.open else mark.colour,
+        "markeredgecolor": "white" if rim and not mark.open else mark.colour,
         "markeredgewidth": 0.9 if mark.open else 0.4,
         "zorder": 4 if mark.colour == ORANGE else 3,
     }
 
 
-def legend_handles(methods: Sequence[str], *, lines: bool) -> list[Line2D]:
-    """Legend entries of methods."""
+def add_legend(figure: Figure, methods: Sequence[str], *, lines: bool) -> None:
+    """Add a legend of methods below all axes, in rows of similar length."""
     from matplotlib.lines import Line2D
 
-    return [
+    handles = [
         Line2D([], [], linestyle=mark.line if lines else "none", label=name, **_face(mark, 5.0, rim=False))
         for name, mark in marks(methods).items()
     ]
-
-
-def add_legend(figure: Figure, methods: Sequence[str], *, lines: bool) -> None:
-    """Add a legend of methods below all axes, in rows of similar length."""
     rows = -(-len(methods) // 5)
-    handles = legend_handles(methods, lines=lines)
     figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(methods) // rows), columnspacing=1.4)
 
 
@@ -274,72 +256,58 @@ def label_points(
     """Write the name of each point beside it such that it covers neither another name nor a point nor a line.
 
     Positions close to the point are tried first, then farther ones, which get a leader line. If every position covers
-    something, the one that covers least is used. The axes must have their final limits.
-
-    Parameters
-    ----------
-    axes : Axes
-    points : mapping
-        x and y by name, in the axes' units.
-    avoid : pairs of points, optional
-        Ends of lines that names should not cover.
+    something, the one that covers least is used. The axes must have their final limits. `avoid` has the ends of lines
+    that names should not cover, in the axes' units as the points.
     """
     figure: Any = axes.get_figure()
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     inner = axes.get_window_extent(renderer)
+    pixels = figure.dpi / 72  # per typographic point
     centres = {name: axes.transData.transform(point) for name, point in points.items()}
-    reach = 4.0 * figure.dpi / 72  # half the size of a marker in pixels
-    boxes = [(x - reach, y - reach, x + reach, y + reach) for x, y in centres.values()]
+    taken = [_box(centre, 4.0 * pixels) for centre in centres.values()]  # half the size of a marker
     for ends in avoid:
-        (x0, y0), (x1, y1) = axes.transData.transform(ends)
-        boxes += [(x - 1, y - 1, x + 1, y + 1) for x, y in np.linspace((x0, y0), (x1, y1), 120)]
+        start, end = axes.transData.transform(ends)
+        taken += [_box(place, 1.0) for place in np.linspace(start, end, 120)]
     # Points with the most neighbours come first, since the others find a free position in any case.
     crowd = {
-        name: sum(math.hypot(*(own - other)) < 60 * figure.dpi / 72 for other in centres.values())
+        name: sum(math.hypot(*(own - other)) < 60 * pixels for other in centres.values())
         for name, own in centres.items()
     }
     angles = np.radians([0, 180, 90, 270, 45, 135, 315, 225, 20, 160, 340, 200])
+    directions = np.round(np.stack((np.cos(angles), np.sin(angles)), axis=1), 9)
     for name in sorted(points, key=lambda name: -crowd[name]):
+        centre, colour = centres[name], marks([name])[name].colour
         note = axes.annotate(
-            name,
-            points[name],
-            xytext=(0, 0),
-            textcoords="offset points",
-            fontsize=7.0,
-            color=marks([name])[name].colour,
-            zorder=6,
+            name, points[name], (0, 0), textcoords="offset points", fontsize=7.0, color=colour, zorder=6
         )
         note.set_in_layout(False)
-        box = note.get_window_extent(renderer)
-        half = (box.width / 2, box.height / 2)
-        best: tuple[float, float, float, float] = (math.inf, 0.0, 0.0, 0.0)
+        extent = note.get_window_extent(renderer)
+        half = np.array((extent.width, extent.height)) / 2
+        best, place, distance = math.inf, centre, 0.0
         for radius in (6.0, 11.0, 17.0, 24.0, 33.0, 45.0):
-            for angle in angles:
-                right, up = math.cos(angle), math.sin(angle)
-                x = centres[name][0] + right * radius * figure.dpi / 72 + _sign(right) * half[0]
-                y = centres[name][1] + up * radius * figure.dpi / 72 + _sign(up) * half[1]
-                own = (x - half[0] - 1, y - half[1] - 1, x + half[0] + 1, y + half[1] + 1)
-                outside = max(0.0, inner.x0 - own[0], own[2] - inner.x1, inner.y0 - own[1], own[3] - inner.y1)
-                cost = sum(_overlap(own, other) for other in boxes) + 1e3 * outside
-                if cost < best[0]:
-                    best = (cost, x, y, radius)
-            if best[0] == 0:
+            for direction in directions:
+                tried = centre + direction * radius * pixels + np.sign(direction) * half
+                own = _box(tried, half + 1)
+                outside = max(0.0, *(inner.min - own[:2]), *(own[2:] - inner.max))
+                cost = _overlap(own, np.array(taken)) + 1e3 * outside
+                if cost < best:
+                    best, place, distance = cost, tried, radius
+            if best == 0:
                 break
-        _, x, y, radius = best
-        boxes.append((x - half[0], y - half[1], x + half[0], y + half[1]))
-        note.set(ha="center", va="center")
-        note.set_position(((x - centres[name][0]) * 72 / figure.dpi, (y - centres[name][1]) * 72 / figure.dpi))
-        if radius > 12:
-            inverse = axes.transData.inverted()
-            near = np.clip(centres[name], (x - half[0], y - half[1]), (x + half[0], y + half[1]))
-            axes.plot(*zip(points[name], inverse.transform(near), strict=True), color="0.6", linewidth=0.5, zorder=2)
+        taken.append(_box(place, half))
+        note.set(ha="center", va="center", position=(place - centre) / pixels)
+        if distance > 12:
+            near = axes.transData.inverted().transform(np.clip(centre, place - half, place + half))
+            axes.plot(*zip(points[name], near, strict=True), color="0.6", linewidth=0.5, zorder=2)
 
 
-def _sign(value: float) -> float:
-    return 0.0 if abs(value) < 1e-9 else math.copysign(1.0, value)
+def _box(centre: Vector, half: float | Vector) -> Vector:
+    """Left, bottom, right and top of a box."""
+    return np.concatenate((centre - half, centre + half))
 
 
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> float:
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-    return width * height if width > 0 and height > 0 else 0.0
+def _overlap(box: Vector, others: Vector) -> float:
+    """The sum of the areas that a box shares with each of the others, (n, 4)."""
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    return float(np.maximum(sides, 0).prod(axis=1).sum())

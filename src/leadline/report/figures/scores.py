@@ -23,18 +23,19 @@ from leadline.report.figures.plotting import (
     Drawing,
     add_legend,
     label_points,
-    log_limits,
     new_figure,
     plain_log,
     plot_lines,
     plot_points,
     styled,
+    use_log_axis,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.transforms import Transform
 
-    from leadline.report.figures.catalogue import Source
+    from leadline.report.figures import Source
 
 LABEL_WIDTH = 16  # characters of a subset's name per line, as many as fit beside one row of panels
 
@@ -100,9 +101,8 @@ def macro(source: Source) -> Drawing:
     figure = new_figure(3.1)
     axes = figure.add_subplot()
     ends = [axis_ends([point[axis] for point in near.values()], 0.09) for axis in (0, 1)]
-    axes.set(
-        xlim=ends[0], ylim=ends[1], xlabel=f"{HEADS['absrel']}, Macro of p50{over}", ylabel=f"{HEADS['nmed']}, Macro"
-    )
+    axes.set(xlim=ends[0], ylim=ends[1])
+    axes.set(xlabel=f"{HEADS['absrel']}, Macro of p50{over}", ylabel=f"{HEADS['nmed']}, Macro")
     axes.grid(True)
     plot_points(axes, near, 6.0)
     arrows = []
@@ -114,35 +114,19 @@ def macro(source: Source) -> Drawing:
         # Outside of the axes, since every corner inside may hold points.
         inset = axes.inset_axes((1.09, 0.5, 0.32, 0.5))
         plot_points(inset, points, 3.6)
-        limits = log_limits([point[0] for point in points.values()], 0.12)
-        inset.set(xscale="log", xlim=limits, ylim=(0, 1.15 * max(point[1] for point in points.values())))
-        plain_log(inset.xaxis, *limits, closest=0.25)
+        limits = use_log_axis(inset, "x", [point[0] for point in points.values()], 0.12, closest=0.25)
+        inset.set_ylim(0, 1.15 * max(point[1] for point in points.values()))
         inset.set_title("all methods", fontsize=7)
         inset.grid(True)
-        box = Rectangle((ends[0][0], ends[1][0]), np.ptp(ends[0]), np.ptp(ends[1]), fill=False, edgecolor="0.3")
-        box.set_linewidth(0.7)
-        inset.add_patch(box)
+        corner, size = (ends[0][0], ends[1][0]), (float(np.ptp(ends[0])), float(np.ptp(ends[1])))
+        inset.add_patch(Rectangle(corner, *size, fill=False, edgecolor="0.3", linewidth=0.7))
         for name in far:
-            side = "right" if points[name][0] > math.sqrt(limits[0] * limits[1]) else "left"
-            inset.annotate(
-                name,
-                points[name],
-                (-5 if side == "right" else 5, 0),
-                textcoords="offset points",
-                ha=side,
-                va="center",
-                fontsize=6.5,
-            )
+            side, offset = ("right", -5) if points[name][0] > math.sqrt(limits[0] * limits[1]) else ("left", 5)
+            place: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center", "fontsize": 6.5}
+            inset.annotate(name, points[name], (offset, 0), **place)
     label_points(axes, near, arrows)
-    return Drawing(
-        figure,
-        {
-            "prior": source.prior,
-            "points": as_lists(points),
-            "only in the inset": far,
-            "subsets without normals": left_out,
-        },
-    )
+    numbers = {"points": points, "only in the inset": far, "subsets without normals": left_out}
+    return Drawing(figure, {"prior": source.prior, **numbers})
 
 
 def subset_points(source: Source, metric: str) -> dict[str, list[float]]:
@@ -177,21 +161,22 @@ def subsets(source: Source) -> Drawing:
         for name, down in zip(points, np.linspace(-0.3, 0.3, len(points)), strict=True):
             plot_points(axes, {name: (points[name], rows + down)}, 4.6)
         known = [value for values in points.values() for value in values if math.isfinite(value) and value > 0]
-        limits = log_limits(known, 0.05)
-        axes.set(xscale="log", xlim=limits, xlabel=f"{HEADS[metric]}, p50", ylim=(len(names) - 0.5, -0.5))
-        plain_log(axes.xaxis, *limits)
+        use_log_axis(axes, "x", known, 0.05)
+        axes.set(xlabel=f"{HEADS[metric]}, p50", ylim=(len(names) - 0.5, -0.5))
         axes.set_yticks(rows, names)
         axes.tick_params(axis="y", length=0)
         axes.grid(True, axis="x")
         for row in rows:
             if not any(math.isfinite(values[row]) for values in points.values()):
-                axes.text(
-                    0.5, row, "no score", ha="center", va="center", transform=axes.get_yaxis_transform(), color="0.4"
-                )
+                _say_no_score(axes, float(row), axes.get_yaxis_transform())
     methods = list(dict.fromkeys(name for points in columns.values() for name in points))
     add_legend(figure, methods, lines=False)
     numbers = {metric: {"subsets": list(names), "p50": points} for metric, points in columns.items()}
     return Drawing(figure, {"prior": source.prior, **numbers})
+
+
+def _say_no_score(axes: Axes, y: float, transform: Transform) -> None:
+    axes.text(0.5, y, "no score", ha="center", va="center", transform=transform, color="0.4")
 
 
 def percentile_lines(source: Source, subset: str, metric: str) -> Lines:
@@ -220,7 +205,14 @@ def percentiles(source: Source) -> Drawing:
     for row, name in enumerate(names):
         for column, metric in enumerate(metrics):
             axes, lines = grid[row][column], cells[name, metric]
-            _percentile_axes(axes, lines)
+            axes.grid(True)
+            known = [value for _, values in lines.values() for value in values if math.isfinite(value) and value > 0]
+            if known:
+                plot_lines(axes, lines, 3.0)
+                use_log_axis(axes, "y", known, 0.06)
+            else:
+                _say_no_score(axes, 0.5, axes.transAxes)
+                axes.set_yticks([])
             if row == 0:
                 axes.set_title(HEADS[metric])
             if column == 0:
@@ -236,19 +228,6 @@ def percentiles(source: Source) -> Drawing:
         for metric in metrics
     }
     return Drawing(figure, {"prior": source.prior, "percentiles": list(PERCENTILES), **numbers})
-
-
-def _percentile_axes(axes: Axes, lines: Lines) -> None:
-    axes.grid(True)
-    known = [value for _, values in lines.values() for value in values if math.isfinite(value) and value > 0]
-    if not known:
-        axes.text(0.5, 0.5, "no score", ha="center", va="center", transform=axes.transAxes, color="0.4")
-        axes.set_yticks([])
-        return
-    plot_lines(axes, lines, 3.0)
-    limits = log_limits(known, 0.06)
-    axes.set(yscale="log", ylim=limits)
-    plain_log(axes.yaxis, *limits)
 
 
 def stage_points(source: Source, metric: str) -> dict[str, Point]:
@@ -279,11 +258,11 @@ def _stages(source: Source, metric: str) -> Drawing:
         raise InputError(f"the figure needs {HEADS[metric]} of both {RESPONSE!r} and {OURS!r} on a subset.")
     figure = new_figure(3.3, 3.6)
     axes = figure.add_subplot()
-    limits = log_limits([value for point in points.values() for value in point], 0.1)
-    axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, aspect="equal")
+    both = [value for point in points.values() for value in point]
+    limits = use_log_axis(axes, "x", both, 0.1)
+    use_log_axis(axes, "y", both, 0.1)
     axes.set(xlabel=f"{HEADS[metric]}, response only", ylabel=f"{HEADS[metric]}, response and residual")
-    for axis in (axes.xaxis, axes.yaxis):
-        plain_log(axis, *limits)
+    axes.set_aspect("equal")
     axes.grid(True)
     axes.fill_between(limits, (limits[0], limits[0]), limits, color=GREEN, alpha=0.07, linewidth=0)
     axes.plot(limits, limits, color="0.5", linewidth=0.8, label="equal")
@@ -291,7 +270,7 @@ def _stages(source: Source, metric: str) -> Drawing:
     x, y = zip(*points.values(), strict=True)
     axes.plot(x, y, linestyle="none", marker="o", markersize=4.5, color=ORANGE, label="subsets")
     label_points(axes, points, [((limits[0], limits[0]), (limits[1], limits[1]))])
-    return Drawing(figure, {"prior": source.prior, "metric": metric, "points": as_lists(points)})
+    return Drawing(figure, {"prior": source.prior, "metric": metric, "points": points})
 
 
 def weight_lines(source: Source, metric: str) -> dict[float, tuple[list[float], list[float]]]:
@@ -342,8 +321,3 @@ def axis_ends(values: list[float], margin: float) -> tuple[float, float]:
     low, high = min(values), max(values)
     pad = margin * (high - low) or 0.05 * high
     return low - pad, high + pad
-
-
-def as_lists(points: dict[str, Point]) -> dict[str, list[float]]:
-    """The points as JSON has them."""
-    return {name: list(point) for name, point in points.items()}

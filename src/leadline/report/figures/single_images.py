@@ -6,8 +6,9 @@ Each figure has a rule that chooses its image from the records; the user may cho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from leadline.bench.metrics import depth_scores, normals
 from leadline.bench.records import Record
 from leadline.bench.tables import BEST, FIXED, OURS, PARTIAL, RAW, RESPONSE
 from leadline.report.colour import normals_picture
-from leadline.report.diagnostics.diagnosis import all_linearity, chosen_exponent
+from leadline.report.diagnostics import all_linearity, chosen_exponent
 from leadline.report.diagnostics.plots import plot_linearity, plot_point_groups, show_errors, show_picture
 from leadline.report.figures.plotting import WIDTH, Drawing, new_figure, styled
 from leadline.report.figures.scores import plain_methods
@@ -24,7 +25,7 @@ from leadline.report.image_results import ImageCase, ImageResults, recompute_res
 
 if TYPE_CHECKING:
     from leadline.geometry.cameras import CameraModel
-    from leadline.report.figures.catalogue import Source
+    from leadline.report.figures import Source
 
 CASE = "distributed"  # case of the paper's figures of single images, used if the run has it
 MOST_METHODS = 4  # methods of `qualitative`
@@ -41,9 +42,7 @@ def regions(source: Source) -> Drawing:
     def ratio(there: dict[str, Record]) -> float:
         return there["GMetric"].mae / there[RESPONSE].mae
 
-    needed = ("GMetric", RESPONSE)
-    results = recompute_results(_folder(source), choose(source, needed, ratio), (RESPONSE,))
-    drawing: Drawing = plot_point_groups(results)
+    drawing: Drawing = plot_point_groups(_recompute(source, ("GMetric", RESPONSE), ratio))
     return drawing
 
 
@@ -71,7 +70,7 @@ def near_linear(source: Source) -> Drawing:
 
 def _draw_coordinates(source: Source, score: Score) -> Drawing:
     methods = (*FIXED, RESPONSE)
-    results = recompute_results(_folder(source), choose(source, methods, score), methods)
+    results = _recompute(source, methods, score)
     linearity = all_linearity(results, list(methods))
     numbers = {
         "title": results.title,
@@ -90,14 +89,14 @@ def qualitative(source: Source) -> Drawing:
     shown = compared(plain_methods(source.results, source.prior))
     if OURS not in shown or len(shown) < 2:
         raise InputError(f"the figure needs {OURS!r} and another method that completes depth.")
-    typical = float(np.median([there[OURS].mae for there in _candidates(source, tuple(shown)).values()] or [math.nan]))
+    typical = float(np.median([there[OURS].mae for there in _candidates(source, shown).values()] or [math.nan]))
 
     def score(there: dict[str, Record]) -> float:
         if not math.isfinite(there[OURS].nmed):
             return -math.inf
         return -abs(math.log(there[OURS].mae / typical))
 
-    results = recompute_results(_folder(source), choose(source, tuple(shown), score), shown)
+    results = _recompute(source, shown, score)
     if results.camera is None:
         raise InputError(f"{results.title}: normals need a camera, and this image has none; choose another image.")
     return _draw_methods(results, shown, results.camera)
@@ -127,14 +126,13 @@ def _draw_methods(results: ImageResults, shown: list[str], camera: CameraModel) 
     return Drawing(figure, {"title": results.title, "held_out_mae": mae, "largest error shown": high})
 
 
-def choose(source: Source, methods: tuple[str, ...], score: Score) -> ImageCase:
-    """The image and case with the highest score among those with records of all `methods`.
+def _recompute(source: Source, methods: Sequence[str], score: Score) -> ImageResults:
+    image_case = choose(source, methods, score)  # an error for published numbers, which have no folder
+    return recompute_results(cast(Path, source.folder), image_case, methods)
 
-    Raises
-    ------
-    InputError
-        There is none.
-    """
+
+def choose(source: Source, methods: Sequence[str], score: Score) -> ImageCase:
+    """The image and case with the highest score among those with records of all `methods`."""
     found = _candidates(source, methods)
     scores = {image_case: score(there) for image_case, there in found.items()}
     best = max(scores, key=lambda image_case: scores[image_case], default=None)
@@ -143,17 +141,12 @@ def choose(source: Source, methods: tuple[str, ...], score: Score) -> ImageCase:
     return best
 
 
-def _candidates(source: Source, methods: tuple[str, ...]) -> dict[ImageCase, dict[str, Record]]:
+def _candidates(source: Source, methods: Sequence[str]) -> dict[ImageCase, dict[str, Record]]:
     places = source.image_cases()
     if source.case is None and any(image_case.case == CASE for image_case in places):
         places = [image_case for image_case in places if image_case.case == CASE]
     found = {image_case: source.records_of(image_case) for image_case in places}
     return {image_case: there for image_case, there in found.items() if all(name in there for name in methods)}
-
-
-def _folder(source: Source) -> Any:
-    source.image_cases()  # raises an error that explains it for published numbers
-    return source.folder
 
 
 def _best_fixed(there: dict[str, Record], metric: str) -> float:

@@ -14,19 +14,27 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple
 
 import numpy as np
 
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import FileError, require_choice
+from leadline.base.errors import FileError
 from leadline.base.strict_json import canonical_json
 from leadline.bench.metrics import normals, relative_error
 from leadline.bench.records import Record, RecordStatus, failure_reason, software_versions
 from leadline.bench.run import CACHE
-from leadline.io.atomic import write_text
-from leadline.priors.prediction_cache import content_hash
-from leadline.report.colour import Picture, Scheme, colour_range, colourise, draw_measurements, normals_picture
+from leadline.io.files import write_text
+from leadline.priors.predictor import content_hash
+from leadline.report.colour import (
+    Picture,
+    Scheme,
+    colour_range,
+    colourise,
+    draw_measurements,
+    normals_picture,
+    round_up,
+)
 from leadline.report.image_results import ImageCase, ImageResults, recompute_results
 from leadline.report.tiles import ColourBar
 
@@ -36,8 +44,8 @@ FEW, FINE, COARSE = 100, 640, 360
 """Pictures are `FINE` pixels wide if at most `FEW` records have them, else `COARSE`, for a page of at most 30 MB."""
 _QUALITY, _NORMALS_QUALITY = 60, 35  # of WebP; normals are noisy, so at 60 they would be most of the page
 _DOT_COLOURS = 24
-_DRAWING_VERSION = "2"  # must change with the drawing code, so that cached pictures are not used any more
-_STEPS = (1, 2, 5)
+_DRAWING_VERSION = "3"  # must change with the drawing code, so that cached pictures are not used any more
+_SCHEMES: dict[str, Scheme] = {"depth": "depth", "error": "error"}
 _PREFIX = "data:image/webp;base64,"
 # The cache may contain foreign files, and its content goes into a page: only data URIs of pictures are accepted.
 _PICTURE = re.compile(re.escape(_PREFIX) + r"[A-Za-z0-9+/]+=*", re.ASCII)
@@ -53,8 +61,7 @@ class Choice:
     worst: tuple[Record, ...]
 
 
-@dataclass(frozen=True)
-class Thumbnail:
+class Thumbnail(NamedTuple):
     """A picture of the page as a data URI, with its title and colour scale."""
 
     title: str
@@ -99,49 +106,31 @@ def _first_of_each_image(ranked: Sequence[Record], count: int) -> list[Record]:
 def error_scales(records: Iterable[Record], prior: str) -> dict[str, float]:
     """For each subset the relative error at the end of the colour scale, the same for all its methods and images.
 
-    It is three times the median score, rounded up to 1, 2 or 5 times a power of ten.
+    It is three times the median score, rounded up.
     """
     found: dict[str, list[float]] = {}
     for record in records:
         if record.prior == prior and math.isfinite(getattr(record, METRIC)):
             found.setdefault(record.dataset, []).append(float(getattr(record, METRIC)))
-    return {subset: _round_up(3 * float(np.median(values))) for subset, values in found.items()}
-
-
-def _round_up(value: float) -> float:
-    decade = 10.0 ** math.floor(math.log10(max(value, 1e-4)))
-    return next((step * decade for step in _STEPS if step * decade >= value * (1 - 1e-9)), 10 * decade)
+    return {subset: round_up(3 * float(np.median(values))) for subset, values in found.items()}
 
 
 def make_album(
     folder: Path,
-    chosen: Iterable[Record],
+    chosen: Sequence[Record],
     scales: Mapping[str, float],
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> Album:
-    """Pictures of records, from the cache of the run or drawn now.
+    """Pictures of records that have a score, from the cache of the run or drawn now, with the `error_scales`.
 
     A record whose pictures cannot be drawn, e.g. because the data are on another machine, gets a reason instead, so
-    that the report is written in any case.
-
-    Parameters
-    ----------
-    folder : path
-        The run.
-    chosen : records
-        Records of this run that have a score.
-    scales : mapping
-        The result of `error_scales`.
-    progress : callable, optional
-        Called with the number of images done so far and the total.
+    that the report is written in any case. `progress` is called with the number of images done so far and the total.
     """
-    chosen = list(chosen)
     width = FINE if len(chosen) <= FEW else COARSE
     image_cases: dict[ImageCase, dict[str, Record]] = {}
     for record in chosen:
-        image_case = ImageCase(record.dataset, record.image, record.case, record.prior)
-        image_cases.setdefault(image_case, {})[record.method] = record
+        image_cases.setdefault(ImageCase.of(record), {})[record.method] = record
     pictures: dict[str, tuple[Thumbnail, ...]] = {}
     reasons: dict[str, str] = {}
     for done, (image_case, there) in enumerate(image_cases.items()):
@@ -192,14 +181,12 @@ class _Painter:
 
     def scene(self) -> tuple[Thumbnail, ...]:
         """The pictures that all methods share."""
-        results = self.results
+        image, prior = self.results.image, colourise(self.results.prior_depth())
         return (
-            Thumbnail("image", _encoded(results.image, self.width), None),
-            self._measurements(),
-            Thumbnail(
-                "prior", _encoded(colourise(results.prior_depth()), self.width), ColourBar("depth", "near", "far")
-            ),
-            self._depth("ground truth", results.reference),
+            Thumbnail("image", _encoded(image, self.width), None),
+            Thumbnail("measurements", _encoded(self._measurements(), self.width, None), self._metres()),
+            Thumbnail("prior", _encoded(prior, self.width), ColourBar("depth", "near", "far")),
+            self._depth("ground truth", self.results.reference),
         )
 
     def method(self, name: str) -> tuple[Thumbnail, ...]:
@@ -222,8 +209,8 @@ class _Painter:
         low, high = self.depth_range
         return Thumbnail(title, _encoded(colourise(depth, low=low, high=high), self.width), self._metres())
 
-    def _measurements(self) -> Thumbnail:
-        """Drawn at the size of the thumbnail, where dots stay visible, with few colours, which compress to a tenth."""
+    def _measurements(self) -> Picture:
+        """Drawn at the size of the thumbnail, where dots stay visible."""
         sparse = self.results.sparse
         height, width = sparse.shape
         factor = min(1.0, self.width / width)
@@ -231,8 +218,7 @@ class _Painter:
         rows, columns = np.nonzero(np.isfinite(sparse))
         small[(rows * len(small)) // height, (columns * small.shape[1]) // width] = sparse[rows, columns]
         low, high = self.depth_range
-        picture = draw_measurements(small, np.full((*small.shape, 3), 200, np.uint8), low=low, high=high)
-        return Thumbnail("measurements", _encoded(picture, self.width, None), self._metres())
+        return draw_measurements(small, np.full((*small.shape, 3), 200, np.uint8), low=low, high=high)
 
     def _metres(self) -> ColourBar:
         low, high = self.depth_range
@@ -240,7 +226,7 @@ class _Painter:
 
 
 def _encoded(picture: Picture, width: int, quality: int | None = _QUALITY) -> str:
-    """A picture, at most `width` pixels wide, as a data URI; lossless with few colours if there is no quality."""
+    """A picture, at most `width` pixels wide, as a data URI; lossless with few colours, for dots, without a quality."""
     from PIL import Image
 
     image = Image.fromarray(picture)
@@ -268,28 +254,17 @@ def _read(path: Path) -> tuple[Thumbnail, ...] | None:
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         pictures = tuple(
-            Thumbnail(str(entry["title"]), str(entry["uri"]), _read_bar(entry["bar"])) for entry in entries
+            Thumbnail(str(title), str(uri), bar and ColourBar(_SCHEMES[bar[0]], str(bar[1]), str(bar[2])))
+            for title, uri, bar in entries
         )
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, LookupError):
         return None
     return pictures if pictures and all(_PICTURE.fullmatch(picture.uri) for picture in pictures) else None
 
 
-def _read_bar(content: list[str] | None) -> ColourBar | None:
-    if content is None:
-        return None
-    scheme, left, right = map(str, content)
-    require_choice("scheme", scheme, Scheme)
-    return ColourBar(cast(Scheme, scheme), left, right)
-
-
 def _write(path: Path, shown: Sequence[Thumbnail]) -> None:
-    bars = [None if item.bar is None else (item.bar.scheme, item.bar.left, item.bar.right) for item in shown]
-    text = json.dumps(
-        [{"title": item.title, "uri": item.uri, "bar": bar} for item, bar in zip(shown, bars, strict=True)]
-    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
+        write_text(path, json.dumps(shown))
     except (OSError, FileError):
         return  # without a cache the next report draws the pictures again

@@ -1,0 +1,316 @@
+"""The membrane: multigrid preconditioner of the paper's system, with S = A + data I on the free pixels.
+
+S is the five-point part of the paper's system: the Laplacian of the valid pixels plus the data weight, with the
+measured pixels eliminated. At the paper's weights S equals the whole system to within 1 %.
+
+Levels below the image are scaled to a unit diagonal, so that a pixel without an equation (measured or invalid) needs no
+mask: its row is empty and its value stays zero. The smoother is Chebyshev's polynomial of degree two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from leadline.base.arrays import Float32Array
+from leadline.base.jit import STENCIL, SUM, compiled
+from leadline.core.solve import galerkin, multigrid
+from leadline.core.solve.galerkin import COARSE_ROWS, add_prolongation_row, divide_or_zero, restrict_row
+from leadline.core.solve.kernels import (
+    DEGREE,
+    EAST,
+    FREE,
+    ROWS_PER_BLOCK,
+    SOUTH,
+    SOUTH_EAST,
+    SOUTH_WEST,
+    block_count,
+    zero_row,
+)
+from leadline.core.solve.multigrid import NO_CODE, NO_PLANES, SMALLEST_DIAGONAL, Level, Planes, copy_row, nine_point_row
+
+_IMAGE, _DIAGONAL, _SCALE = range(3)  # phases of `_set_up_block`
+# Chebyshev's polynomial of degree two over the part of the spectrum of D^-1 S that the next level cannot represent,
+# [1/2, 2] for a five-point stencil: it damps that part by 1 / T_2(5/3) = 0.22.
+_THETA, _DELTA = 1.25, 0.75
+_RHO_0 = _DELTA / _THETA
+_RHO_1 = 1 / (2 / _RHO_0 - _RHO_0)
+_LINEAR = (1 + _RHO_0 * _RHO_1) / _THETA + 2 * _RHO_1 / _DELTA
+_QUADRATIC = 2 * _RHO_1 / (_DELTA * _THETA)
+
+
+@dataclass(frozen=True)
+class MembraneHierarchy(multigrid.Hierarchy):
+    """Levels of the membrane. Coarse edges are scaled by the diagonal; those of the image follow from its code."""
+
+    data: float
+
+
+def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
+    """Build the hierarchy for the image that `code` describes and this data weight."""
+    height, width = code.shape[0] - 2, code.shape[1] - 2
+    edges, mass = multigrid.edge_planes(2, (height, width)), multigrid.padded(1, (height, width))[0]
+    root = multigrid.NO_MAP
+    _run(_IMAGE, code, data, edges, mass, root, root, NO_PLANES, NO_PLANES)
+    levels = [Level(NO_PLANES, NO_PLANES, NO_PLANES)]
+    for size in multigrid.coarse_sizes(height, width):
+        level = Level(multigrid.padded(4, size), multigrid.padded(9, size), multigrid.padded(3, size))
+        coarse_edges, (coarse_mass, coarse_root) = multigrid.edge_planes(4, size), multigrid.padded(2, size)
+        galerkin.coarsen(edges, mass, level.prolongation, coarse_edges, coarse_mass)
+        for phase in (_DIAGONAL, _SCALE):
+            _run(phase, NO_CODE, data, coarse_edges, coarse_mass, coarse_root, root, level.edges, level.prolongation)
+        levels.append(level)
+        edges, mass, root = coarse_edges, coarse_mass, coarse_root
+    # A pixel without an equation has the row of the identity.
+    matrix = np.eye(mass.size) - multigrid.adjacency(level.edges, mass.shape)
+    return MembraneHierarchy(code, tuple(levels), np.linalg.inv(matrix).astype(np.float32), data)
+
+
+def _run(phase: int, code: NDArray[np.uint8], data: float, edges: Planes, mass: Float32Array, *arrays: Planes) -> None:
+    run = _set_up_parallel if mass.size >= multigrid.SERIAL_BELOW else _set_up_serial
+    run(phase, code, np.float32(data), edges, mass, *arrays)
+
+
+@compiled()
+def _image_system_row(above, row, below, data, east, south, mass):
+    """Compute the edges and masses of the image: 1 between free pixels, and a mass of 1 for each fixed neighbour."""
+    for j in range(1, row.size - 1):
+        free = np.float32(row[j] >> 3)
+        to_east = free * np.float32(row[j + 1] >> 3)
+        to_south = free * np.float32(below[j] >> 3)
+        inside = to_east + to_south + free * (np.float32(row[j - 1] >> 3) + np.float32(above[j] >> 3))
+        east[j] = to_east
+        south[j] = to_south
+        mass[j] = (free * np.float32(row[j] & DEGREE) - inside) + free * data
+
+
+@compiled(fastmath=STENCIL)
+def _root_row(edges, mass, root, i):
+    """Compute the root of the diagonal, the sum of a pixel's edges and mass; 0 marks a pixel without an equation.
+
+    A coarse pixel inside a hole has only the weight that its surroundings contribute. That weight shrinks with every
+    level and with the data weight, until it would underflow and its inverse overflow.
+    """
+    for j in range(1, root.shape[1] - 1):
+        diagonal = mass[i, j]
+        diagonal += (edges[EAST, i, j] + edges[EAST, i, j - 1]) + (edges[SOUTH, i, j] + edges[SOUTH, i - 1, j])
+        diagonal += edges[SOUTH_EAST, i, j] + edges[SOUTH_EAST, i - 1, j - 1]
+        diagonal += edges[SOUTH_WEST, i, j] + edges[SOUTH_WEST, i - 1, j + 1]
+        root[i, j] = np.sqrt(diagonal) if diagonal > SMALLEST_DIAGONAL else np.float32(0)
+
+
+@compiled(fastmath=STENCIL)
+def _scale_row(edges, root, fine_root, scaled, weights, i):
+    """Scale to a unit diagonal: S becomes D^-1/2 S D^-1/2, and P becomes D_fine^1/2 P D^-1/2."""
+    below_image = fine_root.shape[0] == 1  # the image itself is not scaled
+    one = np.float32(1)
+    k = 2 * i - 1
+    for j in range(1, scaled.shape[2] - 1):
+        m = 2 * j - 1
+        s0, s1 = divide_or_zero(one, root[i, j]), divide_or_zero(one, root[i, j + 1])
+        s2, s3 = divide_or_zero(one, root[i + 1, j]), divide_or_zero(one, root[i + 1, j + 1])
+        scaled[EAST, i, j] = edges[EAST, i, j] * (s0 * s1)
+        scaled[SOUTH, i, j] = edges[SOUTH, i, j] * (s0 * s2)
+        scaled[SOUTH_EAST, i, j] = edges[SOUTH_EAST, i, j] * (s0 * s3)
+        scaled[SOUTH_WEST, i, j] = edges[SOUTH_WEST, i, j] * (s0 * divide_or_zero(one, root[i + 1, j - 1]))
+        centre, top, left, middle = one, one, one, one
+        if not below_image:
+            centre, top = fine_root[k, m], fine_root[k, m + 1]
+            left, middle = fine_root[k + 1, m], fine_root[k + 1, m + 1]
+        weights[galerkin.CENTRE, i, j] *= centre * s0
+        weights[galerkin.TOP_0, i, j] *= top * s0
+        weights[galerkin.TOP_1, i, j] *= top * s1
+        weights[galerkin.LEFT_0, i, j] *= left * s0
+        weights[galerkin.LEFT_2, i, j] *= left * s2
+        weights[galerkin.MIDDLE_0, i, j] *= middle * s0
+        weights[galerkin.MIDDLE_1, i, j] *= middle * s1
+        weights[galerkin.MIDDLE_2, i, j] *= middle * s2
+        weights[galerkin.MIDDLE_3, i, j] *= middle * s3
+
+
+@compiled()
+def _set_up_block(phase, block, code, data, edges, mass, root, fine_root, scaled, weights):
+    first = 1 + block * ROWS_PER_BLOCK
+    for i in range(first, min(first + ROWS_PER_BLOCK, mass.shape[0] - 1)):
+        if phase == _IMAGE:
+            _image_system_row(code[i - 1], code[i], code[i + 1], data, edges[EAST, i], edges[SOUTH, i], mass[i])
+        elif phase == _DIAGONAL:
+            _root_row(edges, mass, root, i)
+        else:
+            _scale_row(edges, root, fine_root, scaled, weights, i)
+
+
+@compiled(parallel=True)
+def _set_up_parallel(phase, code, data, edges, mass, root, fine_root, scaled, weights):
+    for block in prange(block_count(mass.shape[0] - 2)):
+        _set_up_block(phase, np.int64(block), code, data, edges, mass, root, fine_root, scaled, weights)
+
+
+@compiled()
+def _set_up_serial(phase, code, data, edges, mass, root, fine_root, scaled, weights):
+    for block in range(block_count(mass.shape[0] - 2)):
+        _set_up_block(phase, block, code, data, edges, mass, root, fine_root, scaled, weights)
+
+
+class MembraneCycle(multigrid.VCycle):
+    """The preconditioner of the paper's system."""
+
+    def __init__(self, hierarchy: MembraneHierarchy) -> None:
+        super().__init__(hierarchy, ROWS_PER_BLOCK)
+        self._data = np.float32(hierarchy.data)
+
+    def _visit(self, upward: bool, depth: int, vectors: tuple[Float32Array, ...] | Planes) -> None:
+        level, coarse = self._hierarchy.levels[depth : depth + 2]
+        rhs, smoothed, solution = vectors
+        code = NO_CODE if depth else self._hierarchy.code
+        count = block_count(rhs.shape[0] - 2) if upward else galerkin.coarse_block_count(coarse.vectors.shape[1] - 2)
+        run = _visit_parallel if rhs.size >= multigrid.SERIAL_BELOW else _visit_serial
+        run(
+            upward, count, rhs, smoothed, code, level.edges, self._data,
+            coarse.prolongation, coarse.vectors, solution, self._dots,
+        )  # fmt: skip
+
+
+@compiled(fastmath=STENCIL)
+def _image_product_row(above, row, below, code, data, out):
+    """Compute one row of S x on the image; x must be zero wherever a pixel is not free."""
+    for j in range(1, row.size - 1):
+        x = row[j]
+        value = ((x - above[j]) + (x - below[j])) + ((x - row[j - 1]) + (x - row[j + 1]))
+        value += (data - np.float32(4 - (code[j] & DEGREE))) * x
+        out[j] = value if code[j] >= FREE else np.float32(0)
+
+
+@compiled(fastmath=STENCIL)
+def _apply_row(above, row, below, code, edges, data, i, out):
+    """Compute row i of S x on the image (with its code) or on a coarse level (with its edges)."""
+    if code.shape[0] > 1:
+        _image_product_row(above, row, below, code[i], data, out)
+    else:
+        nine_point_row(above, row, below, edges, None, i, out)
+
+
+@compiled(fastmath=STENCIL)
+def _coefficients(code, data):
+    """Return linear and quadratic of the smoother M = linear I - quadratic S.
+
+    The image, unlike the coarse levels, has no unit diagonal: its interior diagonal scales the coefficients.
+    """
+    scale = 1.0 / (4.0 + data) if code.shape[0] > 1 else 1.0
+    return np.float32(_LINEAR * scale), np.float32(_QUADRATIC * scale * scale)
+
+
+@compiled(fastmath=STENCIL)
+def _smooth_row(linear, quadratic, row, applied, out):
+    """Compute one row of M b from one row of b and of S b."""
+    for j in range(row.size):
+        out[j] = linear * row[j] - quadratic * applied[j]
+
+
+@compiled(fastmath=STENCIL)
+def _residual_row(b, x, code, edges, data, i, applied, out):
+    """Compute row i of b - S x, with x in a ring buffer of three rows."""
+    _apply_row(x[(i - 1) % 3], x[i % 3], x[(i + 1) % 3], code, edges, data, i, applied)
+    for j in range(out.size):
+        out[j] = b[i, j] - applied[j]
+
+
+@compiled(fastmath=SUM)
+def _finish_row(linear, quadratic, y, residual, applied, b, out):
+    """Compute one row of y + M r, and return its product with b."""
+    total = 0.0
+    for j in range(out.size):
+        value = y[j] + (linear * residual[j] - quadratic * applied[j])
+        out[j] = value
+        total += np.float64(b[j]) * np.float64(value)
+    return total
+
+
+@compiled()
+def _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse):
+    """Compute x = M b and the coarse right-hand side P^T (b - S x); a block owns whole coarse rows.
+
+    The rows of the halo are computed again by the neighbouring block.
+    """
+    height, width = b.shape[0] - 2, b.shape[1]
+    linear, quadratic = _coefficients(code, data)
+    first = 1 + block * COARSE_ROWS
+    last = min(first + COARSE_ROWS, coarse.shape[0] - 1)
+    applied = np.zeros(width, np.float32)
+    smooth = np.zeros((3, width), np.float32)
+    residual = np.zeros((3, width), np.float32)
+    for i in range(2 * first - 3, 2 * last):
+        row = smooth[i % 3]
+        if 1 <= i <= height:
+            _apply_row(b[i - 1], b[i], b[i + 1], code, edges, data, i, applied)
+            _smooth_row(linear, quadratic, b[i], applied, row)
+            if 2 * first - 1 <= i < 2 * last - 1:
+                copy_row(row, x[i])
+        else:
+            zero_row(row)
+        k = i - 1  # the last row whose two neighbours have been smoothed
+        if k < 2 * first - 2:
+            continue
+        row = residual[k % 3]
+        if 1 <= k <= height:
+            _residual_row(b, smooth, code, edges, data, k, applied, row)
+        else:
+            zero_row(row)
+        if k % 2 == 0 and k >= 2 * first:
+            restrict_row(residual[(k - 2) % 3], residual[(k - 1) % 3], row, weights, k // 2, coarse[k // 2])
+
+
+@compiled()
+def _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse, out):
+    """Compute out = y + M (b - S y) with y = x + P e, e the coarse solution; return the product of b and out."""
+    height, width = b.shape[0] - 2, b.shape[1]
+    linear, quadratic = _coefficients(code, data)
+    first = 1 + block * ROWS_PER_BLOCK
+    last = min(first + ROWS_PER_BLOCK, height + 1)
+    applied = np.zeros(width, np.float32)
+    corrected = np.zeros((3, width), np.float32)
+    residual = np.zeros((3, width), np.float32)
+    total = 0.0
+    for i in range(first - 2, last + 2):
+        if 1 <= i <= height:
+            add_prolongation_row(x[i], weights, coarse, i, corrected[i % 3])
+        else:
+            zero_row(corrected[i % 3])
+        k = i - 1  # the last row whose two neighbours have been corrected
+        if k < first - 1:
+            continue
+        if 1 <= k <= height:
+            _residual_row(b, corrected, code, edges, data, k, applied, residual[k % 3])
+        else:
+            zero_row(residual[k % 3])
+        k -= 1  # the last row whose two neighbours have their residual
+        if k < first:
+            continue
+        above, row, below = residual[(k - 1) % 3], residual[k % 3], residual[(k + 1) % 3]
+        _apply_row(above, row, below, code, edges, data, k, applied)
+        total += _finish_row(linear, quadratic, corrected[k % 3], row, applied, b[k], out[k])
+    return total
+
+
+@compiled()
+def _visit_block(upward, block, b, x, code, edges, data, weights, coarse, out, dots):
+    if upward:
+        dots[block] = _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse[2], out)
+    else:
+        _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse[0])
+
+
+# One parallel loop serves both directions, because each parallel loop costs most of a second to compile.
+@compiled(parallel=True)
+def _visit_parallel(upward, count, b, x, code, edges, data, weights, coarse, out, dots):
+    for block in prange(count):
+        _visit_block(upward, np.int64(block), b, x, code, edges, data, weights, coarse, out, dots)
+
+
+@compiled()
+def _visit_serial(upward, count, b, x, code, edges, data, weights, coarse, out, dots):
+    for block in range(count):
+        _visit_block(upward, block, b, x, code, edges, data, weights, coarse, out, dots)

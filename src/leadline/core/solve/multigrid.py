@@ -1,0 +1,153 @@
+"""Geometric multigrid on the pixel grid: the levels, and the V-cycle that preconditions conjugate gradients.
+
+A level keeps the pixels (2I, 2J) of the next finer one. All arrays are padded by one pixel of zeros. A level below the
+image has a nine-point stencil, stored as the weights of four edges per pixel (east, south, south-east, south-west).
+
+There are two kinds of hierarchy. The *membrane* (membrane.py) preconditions the paper's system, whose bending term is
+negligible; the *thin plate* (thin_plate.py, thin_plate_cycle.py) preconditions the general system with edge weights,
+soft measurements and any bending weight. Both take interpolation and coarse operators from galerkin.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.base.arrays import Float32Array, Float64Array
+from leadline.base.jit import STENCIL, compiled
+from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
+
+Planes = Float32Array
+"""A stack of padded maps, (k, h + 2, w + 2) or, for edge weights, (k, h + 2, w + 3)."""
+
+COARSEST = 16  # A level of at most this many pixels is solved directly, by its stored inverse.
+# Levels of fewer pixels run on one thread. Waking the other threads takes as long as the work itself, and far longer
+# on a busy machine, where a parallel loop waits for its slowest thread.
+SERIAL_BELOW = 40_000
+# A coarse pixel whose diagonal is smaller has no equation. The inverse of this bound, times any value that occurs on a
+# level, is still a finite float32.
+SMALLEST_DIAGONAL = np.float32(1e-30)
+# Placeholders for arguments of a kernel that do not exist on a level; kernels test their shape.
+NO_CODE = np.zeros((1, 1), np.uint8)
+NO_MAP = np.zeros((1, 1), np.float32)
+NO_PLANES = np.zeros((1, 1, 1), np.float32)
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a hierarchy. The image is the first level; arrays that it does not need are placeholders."""
+
+    edges: Planes  # weights of the edges, see `edge_planes`
+    prolongation: Planes  # (9, h + 2, w + 2): weights from this level to the next finer one, see galerkin.py
+    vectors: Planes  # (3, h + 2, w + 2): right-hand side, solution after the first smoothing, final solution
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """All levels of a preconditioner, the image first."""
+
+    code: NDArray[np.uint8]  # (H + 2, W + 2): the image's pixels, see kernels.py
+    levels: tuple[Level, ...]
+    inverse: Float32Array  # inverse of the last level's operator on its padded grid
+
+
+def coarse_sizes(height: int, width: int) -> Iterator[tuple[int, int]]:
+    """Yield the sizes of the levels below an image, each half of the one before; there is at least one."""
+    while True:
+        height, width = (height + 1) // 2, (width + 1) // 2
+        yield height, width
+        if height * width <= COARSEST:
+            return
+
+
+def padded(count: int, size: tuple[int, int]) -> Planes:
+    """Return `count` padded maps of zeros."""
+    return np.zeros((count, size[0] + 2, size[1] + 2), np.float32)
+
+
+def edge_planes(count: int, size: tuple[int, int]) -> Planes:
+    """Return zeros for the edge weights of a level: two planes for the image, at least four for a coarse level.
+
+    They have one column more than other maps: at odd widths the last cell reads two columns beyond its corner.
+    """
+    return np.zeros((count, size[0] + 2, size[1] + 3), np.float32)
+
+
+@compiled(fastmath=STENCIL)
+def nine_point_row(above, row, below, edges, diagonal, i, out):
+    """Compute row i of the product with a nine-point operator; `diagonal` is one row of it, or None if it is 1."""
+    east, south, south_east, south_west = edges[EAST, i], edges[SOUTH, i], edges[SOUTH_EAST, i], edges[SOUTH_WEST, i]
+    north, north_west, north_east = edges[SOUTH, i - 1], edges[SOUTH_EAST, i - 1], edges[SOUTH_WEST, i - 1]
+    for j in range(1, row.size - 1):
+        cross = (east[j] * row[j + 1] + east[j - 1] * row[j - 1]) + (south[j] * below[j] + north[j] * above[j])
+        slant = south_east[j] * below[j + 1] + north_west[j - 1] * above[j - 1]
+        slant += south_west[j] * below[j - 1] + north_east[j + 1] * above[j + 1]
+        if diagonal is None:
+            out[j] = row[j] - (cross + slant)
+        else:
+            out[j] = diagonal[j] * row[j] - (cross + slant)
+
+
+@compiled()
+def copy_row(row, out):
+    for j in range(row.size):
+        out[j] = row[j]
+
+
+def adjacency(edges: Planes, size: tuple[int, int]) -> Float64Array:
+    """Return the symmetric dense matrix of a level's edge weights over all pixels of its padded grid."""
+    height, width = size
+    index = np.arange(height * width).reshape(height, width)[1:-1, 1:-1]
+    matrix = np.zeros((height * width, height * width))
+    for plane, offset in ((EAST, 1), (SOUTH, width), (SOUTH_EAST, width + 1), (SOUTH_WEST, width - 1)):
+        weight = edges[plane, 1 : height - 1, 1 : width - 1]
+        matrix[index, index + offset] = weight
+        matrix[index + offset, index] = weight
+    return matrix
+
+
+class VCycle(ABC):
+    """The V-cycle z = B r on padded float32 arrays, with B a symmetric approximation of the inverse of the system.
+
+    On the way down each level smooths from zero and restricts its residual to the next level. The coarsest level is
+    solved directly. On the way up each level adds the prolongation of the coarse solution and smooths again. The
+    smoother is the same before and after, which makes B symmetric, as conjugate gradients require. Each visit to a
+    level is one pass over memory: the rows in progress (smoothed, residual, ...) are held in ring buffers.
+
+    A call returns z, an array that the next call overwrites, and r . z. Subclasses implement the visits to a level.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, block_rows: int) -> None:
+        shape = hierarchy.code.shape
+        self._hierarchy = hierarchy
+        self._smoothed = np.zeros(shape, np.float32)
+        self._result = np.zeros(shape, np.float32)
+        self._dots = np.zeros((shape[0] - 3) // block_rows + 1)  # r . z per block of rows
+        self.scratch = self._smoothed  # its content is not needed between two calls
+
+    def __call__(self, r: Float32Array) -> tuple[Float32Array, float]:
+        levels = self._hierarchy.levels
+        image = r, self._smoothed, self._result
+        for depth, level in enumerate(levels[:-1]):
+            self._visit(False, depth, image if depth == 0 else level.vectors)
+        rhs, _, solution = levels[-1].vectors
+        np.dot(self._hierarchy.inverse, rhs.ravel(), out=solution.ravel())
+        for depth in reversed(range(len(levels) - 1)):
+            self._visit(True, depth, image if depth == 0 else levels[depth].vectors)
+        return self._result, float(self._dots.sum())
+
+    def increase_damping(self) -> bool:
+        """Reduce the steps of the smoother; returns False if this is not possible."""
+        return False
+
+    @abstractmethod
+    def _visit(self, upward: bool, depth: int, vectors: tuple[Float32Array, ...] | Planes) -> None:
+        """Smooth and restrict (downward), or correct and smooth (upward), on the level `depth`; 0 is the image.
+
+        `vectors` are the level's right-hand side, its solution after the first smoothing, and its final solution.
+        Upward, `_dots` receives the products of right-hand side and solution; the image is visited last.
+        """

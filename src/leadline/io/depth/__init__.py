@@ -1,1 +1,0 @@
-"""Depth maps in files."""
