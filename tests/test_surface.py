@@ -41,7 +41,7 @@ PUBLIC = [
     "complete",
 ]
 
-PAGES_WITH_PYTHON = ("README.md", "docs/index.md", "docs/options.md")
+PAGES_WITH_PYTHON = ("README.md", "docs/index.md", "docs/options.md", "docs/pytorch.md")
 
 
 def relative(path: Path) -> str:
@@ -130,5 +130,6 @@ def test_python_on_the_pages_runs(page: str, tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=relative)
 def test_examples_run(path: Path, tmp_path: Path) -> None:
-    done = run_python(str(path), cwd=tmp_path)
+    quick = ("--steps", "2") if path.stem == "train_through_completion" else ()
+    done = run_python(str(path), *quick, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

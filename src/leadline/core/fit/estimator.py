@@ -8,7 +8,7 @@ absorb both factors. The iteration is in `descent`; other losses, log residuals 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,8 @@ class Fit:
         otherwise in standard deviations.
     information : (3, 3) float64 or None
         Inverse covariance of (exponent, log a, b) with a and b from ``response.centred``, in which no digits cancel.
+    objective : Reweighted or None
+        What was minimised over the pairs of positive weight, for derivatives; None for the paper's least squares.
     """
 
     response: Response
@@ -86,6 +88,7 @@ class Fit:
     descents: tuple[Descent, ...] = ()
     history: tuple[float, ...] = ()
     information: Float64Array | None = None
+    objective: Reweighted | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -295,7 +298,7 @@ def _finish_robust(problem: Problem, end: RobustEnd, centre: float, scale: float
     status = FitStatus.ITERATION_LIMIT if last.stopped is StopReason.ITERATION_LIMIT else FitStatus.CONVERGED
     history = tuple(math.sqrt(cost / count) for cost in end.costs)
     statistics = last.rmse, covariance, count, end.weights, end.effective, end.descents, history, end.information
-    return Fit(response, status, *statistics)
+    return Fit(response, status, *statistics, end.objective)
 
 
 def _paper_covariance(matrix: Float64Array, variance: float, response: Response) -> Float64Array:

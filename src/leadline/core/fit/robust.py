@@ -259,7 +259,7 @@ def effective_count(influence: Float64Array, groups: IndexArray | None) -> float
 
 @dataclass(frozen=True)
 class RobustEnd:
-    """The result of a robust fit; `information` is the inverse covariance of theta."""
+    """The result of a robust fit; `information` is the inverse covariance of theta, `objective` what was minimised."""
 
     theta: Theta
     weights: Float64Array
@@ -267,6 +267,7 @@ class RobustEnd:
     information: Float64Array | None
     descents: tuple[Descent, ...]
     costs: list[float]
+    objective: Reweighted
 
 
 def robust_descent(
@@ -298,7 +299,7 @@ def robust_descent(
     information = problem.information(theta, weights, effective)
     if information is not None and options.exponent_spread is not None:
         information[0, 0] += options.exponent_spread**-2
-    return RobustEnd(theta, weights, effective, information, tuple(descents), costs)
+    return RobustEnd(theta, weights, effective, information, tuple(descents), costs, problem)
 
 
 def effective_weights(problem: Reweighted, theta: Theta, groups: IndexArray | None) -> tuple[Float64Array, float]:

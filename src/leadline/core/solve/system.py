@@ -105,6 +105,21 @@ class System:
             rhs = np.zeros(operator.code.shape)
             rhs[self.where] = self._soft_weights * values
             field[self.where] *= self._initial_fraction
+        return self._solve(field, rhs, start)
+
+    def solve_rhs(self, rhs: FloatArray) -> Solution:
+        """Return the field with Q r = rhs on the free pixels and zeros elsewhere, as derivatives of a solution need it.
+
+        `rhs` is (H, W). Only for a system with edge weights: the operator of the paper's system has no right-hand side.
+        """
+        if self.operator.edges is None:
+            raise InputError(f"{param('edges')} are needed for a solve with a right-hand side; give weights of 1.")
+        padded = np.zeros(self.operator.code.shape)
+        padded[1:-1, 1:-1] = rhs
+        return self._solve(np.zeros_like(padded), padded, None)
+
+    def _solve(self, field: Float64Array, rhs: Float64Array | None, start: FloatArray | None) -> Solution:
+        operator = self.operator
         if self._work is None:
             self._work = np.empty(field.shape, np.float32), np.empty(field.shape, np.float32)
         residual = self._work[0]

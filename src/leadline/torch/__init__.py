@@ -1,0 +1,20 @@
+"""The method on PyTorch tensors: alignment and completion on any device, in batches, with gradients.
+
+>>> import leadline.torch as lt  # doctest: +SKIP
+>>> lt.complete(prior, sparse).depth  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from leadline.base.errors import MissingExtra
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise MissingExtra("torch", "torch", "leadline.torch") from error
+
+from leadline.torch.align import FIT_STATUSES
+from leadline.torch.completion import Alignment, Completed, Completion, align, complete
+from leadline.torch.reconstruct import SOLVE_STATUSES
+
+__all__ = ["FIT_STATUSES", "SOLVE_STATUSES", "Alignment", "Completed", "Completion", "align", "complete"]

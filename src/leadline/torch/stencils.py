@@ -1,0 +1,108 @@
+"""Graph Laplacians of images, as differences of shifted tensors.
+
+A graph is a set of edge weights between neighbouring pixels. The batch comes first: fields are (B, H, W). The Laplacian
+is formed from differences of neighbours, so that its rounding error is relative to the gradient and not to the value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Edge weights of a pixel grid: four neighbours on the image, eight on the coarse levels.
+
+    Attributes
+    ----------
+    right : (B, H, W - 1)
+        Weight between (i, j) and (i, j + 1).
+    down : (B, H - 1, W)
+        Weight between (i, j) and (i + 1, j).
+    falling, rising : (B, H - 1, W - 1), optional
+        Weights of the diagonals: (i, j) to (i + 1, j + 1), and (i, j + 1) to (i + 1, j).
+    """
+
+    right: Tensor
+    down: Tensor
+    falling: Tensor | None = None
+    rising: Tensor | None = None
+
+    def laplacian(self, x: Tensor) -> Tensor:
+        """A x: the sum over the edges of each pixel of weight times difference."""
+        flow = self.right * (x[..., :, 1:] - x[..., :, :-1])
+        result = pad(flow, (1, 0)) - pad(flow, (0, 1))
+        flow = self.down * (x[..., 1:, :] - x[..., :-1, :])
+        result = result + (pad(flow, (0, 0, 1, 0)) - pad(flow, (0, 0, 0, 1)))
+        if self.falling is not None and self.rising is not None:
+            flow = self.falling * (x[..., 1:, 1:] - x[..., :-1, :-1])
+            result = result + (pad(flow, (1, 0, 1, 0)) - pad(flow, (0, 1, 0, 1)))
+            flow = self.rising * (x[..., 1:, :-1] - x[..., :-1, 1:])
+            result = result + (pad(flow, (0, 1, 1, 0)) - pad(flow, (1, 0, 0, 1)))
+        return result
+
+    def neighbour_sum(self, x: Tensor) -> Tensor:
+        """The sum over the edges of each pixel of weight times the neighbour's value."""
+        result = pad(self.right * x[..., :, 1:], (0, 1)) + pad(self.right * x[..., :, :-1], (1, 0))
+        result = result + pad(self.down * x[..., 1:, :], (0, 0, 0, 1)) + pad(self.down * x[..., :-1, :], (0, 0, 1, 0))
+        if self.falling is not None and self.rising is not None:
+            result = result + pad(self.falling * x[..., 1:, 1:], (0, 1, 0, 1))
+            result = result + pad(self.falling * x[..., :-1, :-1], (1, 0, 1, 0))
+            result = result + pad(self.rising * x[..., 1:, :-1], (1, 0, 0, 1))
+            result = result + pad(self.rising * x[..., :-1, 1:], (0, 1, 1, 0))
+        return result
+
+    def around(self) -> Around:
+        """The weights seen from each pixel, (B, H, W) each; zero beyond the border."""
+        zero = torch.zeros_like(pad(self.right, (0, 1)))
+        falling, rising = self.falling, self.rising
+        return Around(
+            east=pad(self.right, (0, 1)),
+            west=pad(self.right, (1, 0)),
+            south=pad(self.down, (0, 0, 0, 1)),
+            north=pad(self.down, (0, 0, 1, 0)),
+            south_east=zero if falling is None else pad(falling, (0, 1, 0, 1)),
+            north_west=zero if falling is None else pad(falling, (1, 0, 1, 0)),
+            south_west=zero if rising is None else pad(rising, (1, 0, 0, 1)),
+            north_east=zero if rising is None else pad(rising, (0, 1, 1, 0)),
+        )
+
+    def degree(self) -> Tensor:
+        """Sum of the weights of each pixel's edges, (B, H, W)."""
+        around = self.around()
+        straight = (around.east + around.west) + (around.south + around.north)
+        return straight + (around.south_east + around.north_west) + (around.south_west + around.north_east)
+
+    def clipped(self) -> Graph:
+        """The same graph without negative weights."""
+        diagonals = (None if edges is None else edges.clamp(min=0) for edges in (self.falling, self.rising))
+        return Graph(self.right.clamp(min=0), self.down.clamp(min=0), *diagonals)
+
+    def to(self, dtype: torch.dtype) -> Graph:
+        diagonals = (None if edges is None else edges.to(dtype) for edges in (self.falling, self.rising))
+        return Graph(self.right.to(dtype), self.down.to(dtype), *diagonals)
+
+
+@dataclass(frozen=True)
+class Around:
+    """Edge weights by direction, as seen from each pixel."""
+
+    east: Tensor
+    west: Tensor
+    south: Tensor
+    north: Tensor
+    south_east: Tensor
+    north_west: Tensor
+    south_west: Tensor
+    north_east: Tensor
+
+
+def unit_graph(valid: Tensor, dtype: torch.dtype = torch.float32) -> Graph:
+    """Weight one between valid neighbours, zero elsewhere."""
+    right = valid[..., :, 1:] & valid[..., :, :-1]
+    down = valid[..., 1:, :] & valid[..., :-1, :]
+    return Graph(right.to(dtype), down.to(dtype))
