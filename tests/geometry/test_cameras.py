@@ -130,6 +130,15 @@ def test_scaled_cameras_see_the_same(name):
     np.testing.assert_allclose(half + 0.5, (whole + 0.5) / 2, atol=PIXEL_ATOL)
 
 
+@pytest.mark.parametrize("size", [(WIDTH, HEIGHT), (WIDTH // 2, HEIGHT // 2), (37, 101)])
+def test_scaled_rays_are_those_of_the_scaled_pinhole(size):
+    """The rays of a pinhole are linear in the pixel, so linear interpolation is exact."""
+    pinhole = CAMERAS["pinhole"]
+    rays = RayCamera(pinhole.points(np.ones((HEIGHT, WIDTH)))[..., :2]).scaled(*size)
+    ones = np.ones(size[::-1])
+    np.testing.assert_allclose(rays.points(ones), pinhole.scaled(*size).points(ones), atol=1e-6)
+
+
 def test_wrong_cameras_are_named():
     with pytest.raises(InputError, match="`model` must be one of"):
         ColmapCamera("FOO", 4, 4, (1.0,))

@@ -70,6 +70,9 @@ class CameraModel(Protocol):
         A camera that is given by its rays alone raises `InputError`.
         """
 
+    def scaled(self, width: int, height: int) -> CameraModel:
+        """The camera of the same image resized to `width` x `height`."""
+
     def __hash__(self) -> int: ...  # cameras are keys of caches
 
 
@@ -198,6 +201,22 @@ class RayCamera:
     def project(self, points: FloatArray) -> NDArray[np.float64]:
         """Raise InputError, because rays alone do not determine the pixel of a point."""
         raise InputError(f"{param('camera')} is given by its rays alone and cannot project; pass its lens model.")
+
+    def scaled(self, width: int, height: int) -> RayCamera:
+        """The camera of the same image resized to `width` x `height`; rays are interpolated linearly."""
+        require_positive(width=width, height=height)
+        rays = self.rays.astype(np.float64)
+        for axis, size in ((0, height), (1, width)):
+            given = rays.shape[axis]
+            if given == size:
+                continue
+            position = (np.arange(size) + 0.5) * given / size - 0.5
+            # Positions outside the outermost centres are extrapolated from the last two rays.
+            low = np.clip(np.floor(position), 0, max(given - 2, 0)).astype(np.intp)
+            weight = np.expand_dims(position - low, (1 - axis, 2))
+            near, far = (np.take(rays, index, axis) for index in (low, np.minimum(low + 1, given - 1)))
+            rays = near + (far - near) * weight
+        return RayCamera(rays.astype(np.float32))
 
 
 @dataclass(frozen=True)
