@@ -171,7 +171,7 @@ def test_floor_of_a_disparity_fills_the_far_pixels():
         (lambda: complete(PRIOR, SPARSE, valid=HIT[1:]), r"`valid`.*\(50, 67\).*\(49, 67\)"),
         (lambda: complete(Prior(PRIOR, valid=HIT[1:]), SPARSE), r"`valid`.*\(50, 67\).*\(49, 67\)"),
         (lambda: complete(PRIOR[..., None], SPARSE), r"`prior`.*\(50, 67, 1\)"),
-        (lambda: complete(PRIOR, SPARSE[None]), r"`sparse`.*\(1, 50, 67\)"),
+        (lambda: complete(PRIOR, np.stack((SPARSE, SPARSE))), r"`sparse`.*\(2, 50, 67\)"),
         (lambda: complete(np.zeros((0, 5)), np.zeros((0, 5))), r"`prior`.*\(0, 5\)"),
         (lambda: complete(PRIOR + 1j, SPARSE), "`prior`.*complex"),
         (lambda: complete(PRIOR, HIT), "`sparse`.*bool"),
@@ -198,3 +198,22 @@ def test_masked_arrays_are_unknown_where_masked() -> None:
 def test_a_float32_prior_with_zeros_can_be_calibrated() -> None:
     response = Response(exponent=-1.0, gain=0.5, offset=0.0, scale=1.0)
     np.testing.assert_array_equal(response(np.array([[0.0, 1.0]], np.float32)), [[np.nan, 1.0]])
+
+
+@pytest.mark.parametrize("axes", [(1,), (1, 1)])
+def test_leading_axes_of_length_one_are_dropped(axes):
+    prior = np.linspace(1.0, 2.0, 12 * 16).reshape(12, 16)
+    sparse = np.where(np.arange(16) % 4 == 0, 3.0 * prior, 0.0)
+    expected = complete(prior, sparse, valid=prior < 1.9)
+    shape = (*axes, 12, 16)
+    result = complete(prior.reshape(shape), sparse.reshape(shape), valid=(prior < 1.9).reshape(shape))
+    np.testing.assert_array_equal(result.depth, expected.depth)
+
+
+def test_tensors_are_referred_to_leadline_torch():
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(4, 5, dtype=torch.bfloat16, requires_grad=True)
+    with pytest.raises(InputError, match="`prior` is a torch tensor; use leadline"):
+        complete(tensor, np.ones((4, 5)))
+    with pytest.raises(InputError, match="`sparse` is a torch tensor"):
+        complete(np.ones((4, 5)), tensor)

@@ -167,8 +167,8 @@ def complete(
         Standard deviation of the measurements in metres, as for `leadline.complete`.
     options : "best", "paper" or CompletionOptions
     iterations : int, optional
-        Take exactly this many solver steps and look at no value on the way, so that `torch.compile(fullgraph=True)`,
-        CUDA graphs and `torch.export` accept the call; 8 are enough for 1e-6. Only with ``options="paper"``.
+        Take exactly this many solver steps and look at no value on the way, so that `torch.compile(fullgraph=True)`
+        accepts the call; 8 are enough for 1e-6. Only with ``options="paper"``.
     backend : {"auto", "core", "tensor"}
         The compiled solver for float32 tensors on the CPU, or tensor operations. "auto" takes the faster one.
     flow : bool

@@ -3,7 +3,7 @@
 The method is that of the compiled core (`leadline.core.solve.multigrid`, thin plate), level by level: interpolation
 from each pixel's own equation, a coarse operator composed from the Galerkin product of A, a smoother that is a
 polynomial in A. Here every level is a handful of whole tensors with the batch first, no value is ever read back by the
-host, and no shape depends on the data, so that a cycle can be compiled, captured in a CUDA graph or exported.
+host, and no shape depends on the data, so that a cycle can be compiled to one graph.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def _dense_inverse(level: Level) -> Tensor:
 def _invert(matrix: Tensor) -> Tensor:
     """Inverse of a small positive definite matrix by Gauss-Jordan elimination, which needs no pivoting then.
 
-    Plain tensor operations: unlike torch.linalg.inv it neither waits for the device nor lacks an ONNX operator.
+    Plain tensor operations: unlike torch.linalg.inv they do not wait for the device.
     """
     for k in range(matrix.shape[-1]):
         row, column, pivot = matrix[..., k : k + 1, :], matrix[..., :, k : k + 1], matrix[..., k : k + 1, k : k + 1]

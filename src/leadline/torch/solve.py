@@ -107,7 +107,7 @@ def solve(
     tolerance : float
         Relative residual at which an item is done. It then no longer changes.
     iterations : int, optional
-        Take exactly this many steps and never look at a value: for compilation, CUDA graphs and export.
+        Take exactly this many steps and never look at a value, so that the solve can be compiled to one graph.
     check_every : int
         Steps between two looks at whether all items are done, each of which waits for the device.
     """
