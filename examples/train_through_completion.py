@@ -2,7 +2,7 @@
 
 The network corrects a relative depth map from the image. Trained on its own, it minimises the error of its depth after
 the best gain and offset. Trained through `leadline.torch.Completion`, it minimises the error of the completed depth, so
-it spends its capacity on what the measurements do not tell. Runs in about two minutes on a CPU:
+it spends its capacity on what the measurements do not tell. Runs in about a minute on a CPU:
 
     python examples/train_through_completion.py
 
@@ -107,10 +107,10 @@ def main() -> None:
     training, test = make_rooms(0, TRAINING_ROOMS), make_rooms(1000, TEST_ROOMS)
     print(f"uncorrected prior: AbsRel {evaluate(None, test):.4f} on unseen rooms")
     curves = {}
-    for name, through in (("own loss", False), ("through the completion", True)):
+    for name, through in (("on its own loss", False), ("through the completion", True)):
         network, losses = train(through, training, arguments.steps, arguments.batch)
         curves[name] = losses
-        print(f"trained on {name}: AbsRel {evaluate(network, test):.4f} on unseen rooms")
+        print(f"trained {name}: AbsRel {evaluate(network, test):.4f} on unseen rooms")
     try:
         import matplotlib.pyplot as plt
     except ImportError:
