@@ -24,7 +24,7 @@ export NO_MKDOCS_2_WARNING := 1
 demo: $(BASE)
 	$(BIN)/leadline demo
 
-# For daily work: everything that needs no browser, no cluster, no network and no worker processes, in about a minute.
+# For daily work: everything that needs no browser, no cluster, no network and no worker processes, in a minute or two.
 check: lint
 	$(BIN)/leadline warm-up
 	$(BIN)/pytest -n $(JOBS) --quiet -m 'not full and not slow'

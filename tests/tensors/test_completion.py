@@ -147,6 +147,7 @@ def test_a_fixed_number_of_steps_compiles_to_one_graph_and_agrees():
     prior, sparse = (torch.tensor(values) for values in scene(6))
     expected = lt.complete(prior, sparse, options="paper")
     plain = lt.complete(prior, sparse, options="paper", iterations=8)
+    assert lt.FIT_STATUSES[int(plain.status)] is FitStatus.CONVERGED
     torch.testing.assert_close(plain.depth, expected.depth, rtol=RELATIVE, atol=0, equal_nan=True)
     graph = torch.compile(
         lambda p, s: lt.complete(p, s, options="paper", iterations=8).depth, fullgraph=True, backend="eager"
@@ -166,6 +167,11 @@ def test_what_cannot_be_done_is_said():
         lt.complete(prior, sparse, iterations=8)
     with pytest.raises(InputError, match="`backend='core'` is for float32 tensors on the CPU"):
         lt.complete(prior.double(), sparse.double(), backend="core")
+    with pytest.raises(InputError, match="`iterations` is for tensor operations"):
+        lt.complete(prior, sparse, options="paper", iterations=8, backend="core")
+    jacobi = CompletionOptions.paper(reconstruction=ReconstructionOptions.paper(solver="jacobi"))
+    with pytest.raises(InputError, match="exists in the compiled solver only"):
+        lt.complete(prior, sparse, options=jacobi, backend="tensor")
     with pytest.raises(NotConverged, match="item 0: fit no_measurements"):
         lt.complete(prior, torch.zeros_like(sparse), options=CompletionOptions(strict=True))
 

@@ -200,6 +200,8 @@ def complete(
             f"{param('backend', 'core')} is for float32 tensors on the CPU, got {batch.prior.dtype} on "
             f"{batch.prior.device}."
         )
+    if backend == "core" and iterations is not None:
+        raise InputError(f"{param('iterations')} is for tensor operations, and {param('backend')} is 'core'; give one.")
     with torch.autocast(batch.prior.device.type, enabled=False):
         if iterations is not None:
             aligned = align_fixed_steps(batch, kind, options)

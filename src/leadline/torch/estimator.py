@@ -14,7 +14,7 @@ from leadline.torch.response import log_response, log_response_jacobian
 
 STARTS = (-1.0, 0.0, 1.0)
 _FIRST_DAMPING = 1e-4  # relative to the largest curvature
-_MARGIN = 1e-9  # by which the map's argument must stay positive at the ends of the prior
+_SETTLED = 1e-6  # relative decrease of the cost in the last step below which the fit counts as converged
 
 
 def fixed_coordinate(x: Tensor, y: Tensor, weights: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,8 +37,8 @@ def fixed_coordinate(x: Tensor, y: Tensor, weights: Tensor, exponent: Tensor) ->
     return gain, v_mean.squeeze(-1) - gain * u_mean.squeeze(-1)
 
 
-def estimate(x: Tensor, depth: Tensor, weights: Tensor, ends: Tensor, steps: int) -> Tensor:
-    """(exponent, log gain, offset) that minimise the weighted squares of depth - t, (B, 3).
+def estimate(x: Tensor, depth: Tensor, weights: Tensor, ends: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """(exponent, log gain, offset) that minimise the weighted squares of depth - t, (B, 3), and whether they settled.
 
     Parameters
     ----------
@@ -64,6 +64,7 @@ def estimate(x: Tensor, depth: Tensor, weights: Tensor, ends: Tensor, steps: int
     damping = _FIRST_DAMPING * torch.diagonal(matrix, dim1=-2, dim2=-1).amax(-1)
     growth = torch.full_like(damping, 2.0)
     identity = torch.eye(3, dtype=x.dtype, device=x.device)
+    decrease = torch.full_like(cost, torch.inf)
     for _ in range(steps):
         step = -_solve3(matrix + damping[..., None, None] * identity, gradient)
         trial = theta + step
@@ -78,9 +79,11 @@ def estimate(x: Tensor, depth: Tensor, weights: Tensor, ends: Tensor, steps: int
         theta = torch.where(better[..., None], trial, theta)
         gradient = torch.where(better[..., None], new_gradient, gradient)
         matrix = torch.where(better[..., None, None], new_matrix, matrix)
+        decrease = torch.where(better, (cost - new_cost) / cost, torch.zeros_like(cost))
         cost = torch.where(better, new_cost, cost)
     best = cost.argmin(dim=-1)
-    return theta.gather(1, best[:, None, None].expand(-1, 1, 3)).squeeze(1)
+    settled = decrease.gather(1, best[:, None]).squeeze(1) < _SETTLED
+    return theta.gather(1, best[:, None, None].expand(-1, 1, 3)).squeeze(1), settled
 
 
 def _normal_equations(

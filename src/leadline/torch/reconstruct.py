@@ -66,6 +66,8 @@ def reconstruct_batch(
     compiled = backend == "core" or (
         backend == "auto" and batch.prior.device.type == "cpu" and batch.prior.dtype == torch.float32
     )
+    if not compiled:
+        _require_multigrid(options)
     items = [_choose(pairs, maps[k], options) if pairs.count else None for k, (_, pairs) in enumerate(aligned.items)]
     if compiled:
         solved = [_solve_compiled(batch, aligned, k, item, flow) for k, item in enumerate(items)]
@@ -96,6 +98,7 @@ def reconstruct_fixed_steps(
             f"{param('iterations')} fixes the number of steps, which only {param('options', 'paper')} without "
             f"{param('noise')} allows: other systems are chosen from the values of each image."
         )
+    _require_multigrid(options)
     work = batch.prior.dtype
     valid = aligned.usable
     measured = batch.measured & valid
@@ -116,6 +119,13 @@ def reconstruct_fixed_steps(
     done, limit = (SOLVE_STATUSES.index(status) for status in (SolveStatus.CONVERGED, SolveStatus.ITERATION_LIMIT))
     status = torch.where(solution.residual <= options.tolerance, done, limit).to(torch.uint8)
     return Reconstructed(depth, solution.iterations, solution.residual, status)
+
+
+def _require_multigrid(options: ReconstructionOptions) -> None:
+    if options.solver != "multigrid":
+        raise InputError(
+            f"{param('reconstruction.solver', options.solver)} exists in the compiled solver only; use 'multigrid'."
+        )
 
 
 def _choose(pairs: Pairs, calibrated: Any, options: ReconstructionOptions) -> _Item:
