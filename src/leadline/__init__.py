@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leadline.base.errors import InputError, LeadlineError
+    from leadline.base.errors import InputError, InputWarning, LeadlineError
     from leadline.core.fit.estimator import Fit
     from leadline.core.fit.response import Response
     from leadline.core.noise import Noise
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leadline.datasets import Scene
     from leadline.geometry.cameras import Camera
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 # Resolved on first use: importing numba takes longer than importing everything else together.
 _HOME = {
@@ -34,6 +34,7 @@ _HOME = {
     "Fit": "core.fit.estimator",
     "FitOptions": "core.options",
     "InputError": "base.errors",
+    "InputWarning": "base.errors",
     "LeadlineError": "base.errors",
     "Noise": "core.noise",
     "Prior": "core.prior",
@@ -55,6 +56,7 @@ __all__ = [
     "Fit",
     "FitOptions",
     "InputError",
+    "InputWarning",
     "LeadlineError",
     "Noise",
     "Prior",

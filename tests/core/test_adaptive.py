@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from leadline.bench.metrics import depth_scores
 from leadline.bench.observations import observe
 from leadline.core.adaptive import (
-    FULL_WEIGHT_SIGNAL,
     MAX_STIFFNESS,
     MAX_WEIGHT,
     MIN_EDGE_WEIGHT,
     OUTLIER_SCALE,
     TRIMMED_SHARE,
     adapt,
+    full_weight_signal,
 )
 from leadline.core.options import CompletionOptions, ReconstructionOptions
 from leadline.core.pipeline import complete
@@ -102,7 +102,7 @@ def test_what_is_chosen_is_what_is_said(rng, averaged):
     y = found.targets
     around = np.array([np.sort(abs(y[inside] - np.median(y[inside])))[-3] for inside, _ in sets])
     odd = errors[found.cell] / (OUTLIER_SCALE * found.roughness + 2 * around)
-    wanted = MAX_WEIGHT * min(1, signal / FULL_WEIGHT_SIGNAL) / (1 + odd**2) ** 2
+    wanted = MAX_WEIGHT * min(1, signal / full_weight_signal(found.spacing)) / (1 + odd**2) ** 2
     if averaged:
         wanted = wanted / (1 + (np.array(spreads) / found.roughness) ** 2)
     np.testing.assert_allclose(found.weights, wanted, rtol=ROUNDING)

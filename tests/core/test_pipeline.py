@@ -148,7 +148,7 @@ def test_extreme_measurements_give_a_map_and_no_warning(extreme):
 def test_unit_of_the_measurements_scales_the_depth(unit, seed):
     prior, sparse, _ = bent_scene(SHAPE, seed=seed)
     sparse = sparse.astype(np.float64)
-    metres, other = complete(prior, sparse, options=TIGHT), complete(prior, sparse * unit, options=TIGHT)
+    metres, other = complete(prior, sparse, options=TIGHT), complete(prior, sparse * unit, unit="m", options=TIGHT)
     np.testing.assert_allclose(other.depth, unit * metres.depth, rtol=SOLVED)
     assert other.fit.response.exponent == pytest.approx(metres.fit.response.exponent, rel=1e-4, abs=1e-6)
 

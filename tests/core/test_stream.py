@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 import leadline
-from leadline.base.errors import InputError, NotConverged
+import leadline.core.stream
+from leadline.base.errors import InputError, LeadlineError, NotConverged
 from leadline.core.fit.estimator import FitStatus, fit_response
 from leadline.core.fit.response import Response
 from leadline.core.inputs import check_inputs
@@ -196,15 +198,53 @@ def test_a_prediction_that_leaves_no_larger_residuals_is_no_cut_however_certain_
     assert not certain.is_plausible(fitted.log_depth[::-1], None, frame, np.inf)  # of no response, which all rise
 
 
-def test_a_frame_without_measurements_does_not_stop_the_stream():
+@pytest.mark.parametrize("filtered", [True, False], ids=["filter", "no filter"])
+def test_a_frame_without_measurements_has_the_response_of_the_one_before(filtered):
     prior, depth = scene()
     sparse = measured(depth)
-    stream = Stream()
-    stream(prior, sparse)
-    nothing = stream(prior, 0 * sparse)
-    assert np.isnan(nothing.depth).all()
+    stream = Stream(filter=filtered)
+    assert np.isnan(stream(prior, 0 * sparse).depth).all()  # no response is known yet
+    before = stream(prior, sparse)
+    moved, _ = scene(shift=0.01)
+    nothing = stream(moved, 0 * sparse)
+    assert nothing.response_carried
+    assert not before.response_carried
+    assert nothing.fit.status is FitStatus.NO_MEASUREMENTS
+    assert nothing.fit.response == before.fit.response
+    assert "response of the last frame with measurements" in str(nothing)
+    np.testing.assert_array_equal(nothing.depth, before.fit.response(moved))
     assert not nothing.system_reused
+    assert np.isnan(stream(np.nan * prior, 0 * sparse).depth).all()
     np.testing.assert_allclose(stream(prior, sparse).depth, complete(prior, sparse).depth, rtol=SOLVED)
+    other = np.s_[:60, :50]
+    assert np.isnan(stream(prior[other], 0 * sparse[other]).depth).all()  # another size is another camera
+
+
+def test_a_stream_in_use_refuses_other_threads(monkeypatch):
+    """Two frames at a time would overwrite each other's linear system and give wrong depth."""
+    prior, sparse, _ = bent_scene(SHAPE)
+    stream = Stream("paper")
+    expected = stream(prior, sparse).depth
+    inside, leave = threading.Event(), threading.Event()
+    plain = leadline.core.stream.finish
+
+    def slow(*arguments):
+        inside.set()
+        assert leave.wait(60)
+        return plain(*arguments)
+
+    monkeypatch.setattr("leadline.core.stream.finish", slow)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(stream(prior, sparse)))
+    thread.start()
+    assert inside.wait(60)
+    for use in (lambda: stream(prior, sparse), stream.reset):
+        with pytest.raises(LeadlineError, match="completing a frame in another thread"):
+            use()
+    leave.set()
+    thread.join()
+    np.testing.assert_allclose(results[0].depth, expected, rtol=SOLVED)
+    np.testing.assert_allclose(stream(prior, sparse).depth, expected, rtol=SOLVED)  # from one thread after the other
 
 
 def test_bad_input_gets_the_sentence_of_complete_and_does_no_harm():

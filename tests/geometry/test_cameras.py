@@ -167,7 +167,7 @@ def test_without_pycolmap_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pycolmap", None)
     distorted = ColmapCamera("OPENCV", 5, 4, LENSES["OPENCV"])  # of a size that no other test computes rays for
     for use in (distorted.rays, lambda: distorted.project(np.ones((1, 3)))):
-        with pytest.raises(MissingExtra, match=r"leadline\[colmap\]"):
+        with pytest.raises(MissingExtra, match=r"leadline\[lens\]"):
             use()
     pinhole = ColmapCamera("PINHOLE", 5, 4, LENSES["PINHOLE"])
     np.testing.assert_array_equal(pinhole.points(np.ones((4, 5))), pinhole.pinhole().points(np.ones((4, 5))))

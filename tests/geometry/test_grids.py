@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.base.errors import InputError
-from leadline.geometry.grids import mask_low_confidence, place_zones, resize_bilinear, scatter_nearest
+from leadline.geometry.grids import (
+    cell_means,
+    grid_cells,
+    mask_low_confidence,
+    place_zones,
+    resize_bilinear,
+    scatter_nearest,
+)
 
 ROUNDING = 1e-12  # a few operations in float64 on values near 1
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
@@ -101,3 +108,28 @@ def test_zones_lie_at_their_centres():
     for bad in ({"boxes": [[0, 0, 1]]}, {"boxes": [[0, 0, 1, 1]], "valid": [1, 1]}):
         with pytest.raises(InputError, match=r"`boxes`|`valid`"):
             place_zones([1.0], shape=(2, 2), **bad)
+
+
+@given(sizes, st.floats(1.0, 5.0), st.integers(0, 100))
+def test_cell_means_are_the_plain_loop(shape: tuple[int, int], stride: float, seed: int) -> None:
+    sparse = random_sparse(shape, seed)
+    counts = [max(1, int(size / stride + 0.5)) for size in shape]
+    groups: dict[tuple[int, ...], list[float]] = {}
+    for pixel in np.argwhere(np.isfinite(sparse)):
+        # The cell that contains the pixel's centre, in exact halves.
+        cell = tuple((2 * int(u) + 1) * n // (2 * size) for u, n, size in zip(pixel, counts, shape, strict=True))
+        groups.setdefault(cell, []).append(sparse[tuple(pixel)])
+    means = cell_means(sparse, stride)
+    assert means.shape == tuple(counts)
+    assert np.count_nonzero(np.isfinite(means)) == len(groups)
+    for cell, values in groups.items():
+        assert means[cell] == pytest.approx(np.mean(values), rel=1e-6)  # float32
+
+
+@given(st.integers(1, 400), st.floats(1.0, 20.0))
+def test_each_cell_contains_its_central_pixel_and_no_pixel_is_in_two(size: int, stride: float) -> None:
+    first, centre = grid_cells(size, stride)
+    ends = np.append(first[1:], size)
+    assert first[0] == 0
+    assert (first <= centre).all()
+    assert (centre < ends).all()

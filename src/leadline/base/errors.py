@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import re
+import sys
+import warnings
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, get_args
@@ -92,6 +94,25 @@ class MissingExtra(LeadlineError, ImportError):
 
 class NotConverged(LeadlineError, RuntimeError):
     """A stage used a fallback or stopped before its tolerance; raised only with ``strict=True``."""
+
+
+class InputWarning(UserWarning):
+    """An argument is probably not what was meant, such as millimetres that are taken for metres."""
+
+
+def warn_caller(text: str, package: str) -> None:
+    """Issue an `InputWarning` at the line that called `package`, such as "leadline.core".
+
+    Nothing is issued if that line is in another part of leadline: the commands and the studio have notes of their own.
+    """
+    level, frame = 1, sys._getframe()
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module != __name__ and not f"{module}.".startswith(f"{package}."):
+            break
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    if frame is not None and not f"{module}.".startswith("leadline."):
+        warnings.warn(render(text), InputWarning, stacklevel=level)
 
 
 class Status(Enum):

@@ -88,13 +88,6 @@ def worker_count(workers: int | None) -> int:
     return workers or available_cores()
 
 
-def limit_threads(threads: int) -> None:
-    """Set the number of threads of the compiled kernels in this process."""
-    import numba
-
-    numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
-
-
 def _drain(
     pool: ProcessPoolExecutor, waiting: deque[Item], in_flight: int, lost: list[Item]
 ) -> Iterator[tuple[Item, Any]]:
@@ -158,12 +151,14 @@ class _Worker:
 def _start(job: Job[Any, Any], threads: int) -> None:
     """Runs in each new worker before its first item."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    limit_threads(threads)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    from leadline.base.jit import set_thread_count  # imports numba, which is not needed to list or plan work
+
+    set_thread_count(threads)
     _Worker.work = job.start(threads)
 
 
-def _exit_with_parent() -> None:
+def exit_with_parent() -> None:
     """Exit when the parent ends: a killed parent cannot stop its workers, which would wait for work for ever."""
     parent = parent_process()
     if parent is not None:

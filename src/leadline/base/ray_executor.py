@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from leadline.base.errors import FileError, MissingExtra
-from leadline.base.executors import Item, Job, Result, limit_threads
+from leadline.base.executors import Item, Job, Result
 
 ATTEMPTS = 5
 """Runs of an item, each ended by the loss of its worker or node, before its result is None."""
@@ -83,6 +83,8 @@ def _run(job: Job[Any, Any], name: str, threads: int, item: Any) -> Any:
     """Runs on a node. The job is started once and used for all later items in the same process."""
     if name not in _started:
         _started.clear()
-        limit_threads(threads)
+        from leadline.base.jit import set_thread_count
+
+        set_thread_count(threads)
         _started[name] = job.start(threads)
     return _started[name](item)

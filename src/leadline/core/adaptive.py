@@ -16,9 +16,9 @@ error is used.
 
 **Weight of a measurement**, in units of the gradient weight. It is the product of up to three factors with MAX_WEIGHT:
 
-- *signal*: min(1, signal / FULL_WEIGHT_SIGNAL) with signal = (size / roughness)^2 - 1, where size is the mean magnitude
+- *signal*: min(1, signal / full) with signal = (size / roughness)^2 - 1, where size is the mean magnitude
   of the residuals and roughness their mean prediction error. Residuals without a common trend are noise and get little
-  weight.
+  weight. The full signal is FULL_WEIGHT_SIGNAL, and less for sparse measurements (`full_weight_signal`).
 - *outlier*: 1 / (1 + (e / (OUTLIER_SCALE roughness + 2 spread))^2)^2 for a measurement whose prediction error is e. The
   spread is the third largest deviation of its neighbours from their median; it is large beside an object that the prior
   misses, and small around a single outlier.
@@ -52,18 +52,24 @@ MAX_WEIGHT = 1000.0
 """Largest weight of a measurement in units of the gradient weight. It makes the measurement almost exact: the
 compliance of the solution at a pixel, given the other measurements, is a few hundredths for any spacing."""
 FULL_WEIGHT_SIGNAL = 300.0
-"""Signal at which measurements get their full weight; with 100 the normals of a strong prior are 10 % worse."""
+"""Signal at which measurements at most DENSE_SPACING apart get their full weight; with 100 the normals of a strong
+prior are 10 % worse."""
+DENSE_SPACING = 8.0
+"""Spacing in pixels beyond which less signal is enough, in proportion to the density of the measurements. Residuals
+differ more between measurements that are far apart, without being noise: with this and MAX_STIFFNESS the error with 50
+random points in an image is 0.86 of that with constant bounds with a weak prior, and 0.79 with a strong one."""
 OUTLIER_SCALE = 8.0
 """Prediction error in units of the roughness at which the weight of a measurement has decreased to a quarter, if its
 neighbours agree."""
 TRIMMED_SHARE = 0.1
 """Share of the largest values that a trimmed mean leaves out, because they may be outliers."""
-MAX_STIFFNESS = 100.0
-"""Scores hardly change for limits between 16 and 150, and the number of iterations grows with the stiffness."""
+MAX_STIFFNESS = 1000.0
+"""The number of iterations grows with the stiffness: from 16 to 27 with 50 measurements and a strong prior, compared to
+a bound of 100."""
 MIN_EDGE_WEIGHT = 1e-3
 """With smaller weights the two sides of an edge are independent in practice, and the system is harder to solve."""
-_ROUNDING = 1e-6  # log depth: the resolution of float32
-_MIN_SIGNAL_FACTOR = 1e-3  # factor for measurements without signal; their weight is still far above the screening
+ROUNDING = 1e-6  # log depth: the resolution of float32
+MIN_SIGNAL_FACTOR = 1e-3  # factor for measurements without signal; their weight is still far above the screening
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,15 +117,20 @@ def adapt(
         if np.mean(of_cells[0]) < np.mean(errors):  # not trimmed: the few measurements on depth edges decide
             targets, cell, (errors, spreads) = averaged, side, of_cells
         roughness = _trimmed_mean(errors)
-        noise = max(roughness, _ROUNDING)
+        noise = max(roughness, ROUNDING)
         signal = (_trimmed_mean(np.abs(targets)) / noise) ** 2 - 1.0
-        weights *= min(1.0, max(signal / FULL_WEIGHT_SIGNAL, _MIN_SIGNAL_FACTOR))
+        weights *= min(1.0, max(signal / full_weight_signal(spacing), MIN_SIGNAL_FACTOR))
         weights /= (1.0 + (errors / (OUTLIER_SCALE * noise + 2.0 * spreads)) ** 2) ** 2
         if cell > 1:
             weights /= 1.0 + (variation / noise) ** 2
     edges, contrast = _edge_weights(calibrated)
     stiffness, screening = min((spacing / 2) ** 2, MAX_STIFFNESS), 1.0 / (height**2 + width**2)
     return Adapted(targets, weights, edges, stiffness, screening, spacing, cell, roughness, contrast)
+
+
+def full_weight_signal(spacing: float) -> float:
+    """The signal at which measurements `spacing` pixels apart get their full weight."""
+    return FULL_WEIGHT_SIGNAL * min(1.0, DENSE_SPACING / spacing) ** 2
 
 
 def _trimmed_mean(errors: Float64Array) -> float:

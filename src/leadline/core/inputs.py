@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray, as_map, as_mask
-from leadline.base.errors import InputError, param
+from leadline.base.errors import InputError, param, warn_caller
 from leadline.core.fit.calibration import SMALLEST, VALID_BITS, contiguous, valid_bits
 from leadline.core.fit.response import Response
 from leadline.core.neighbours import Neighbours
 from leadline.core.noise import Noise, sigma_at
-from leadline.core.prior import Prior
+from leadline.core.prior import Prior, PriorKind
+from leadline.core.units import metres_per_unit
 
+FAR, FAR_SHARE = 1e3, 0.01
+"""Measurements are hardly in metres if more than this share of them is beyond this distance; a few may be noise."""
 TILES_PER_SIDE = 6
 """Tiles along each side of the image. Errors within a tile are treated as correlated: tiles are larger than most
 surfaces, and there are enough of them for statistics. Between 4 and 12 the accuracy on real scenes is the same to
@@ -65,6 +68,14 @@ class Pairs:
         """log(s / t) of each pair, (n,), with t the response at its prior."""
         return np.log(self.measured / response(self.paired_prior))
 
+    def sample(self, count: int) -> Pairs:
+        """At most `count` pairs at even distances in their order, or these pairs themselves if there are no more."""
+        if self.count <= count:
+            return self
+        keep = np.zeros(self.count, np.bool_)
+        keep[np.linspace(0, self.count - 1, count).astype(np.int64)] = True  # no fixed step: it could follow a column
+        return self.subset(keep)
+
     def subset(self, keep: BoolArray) -> Pairs:
         """The pairs where `keep`, (n,) bool, is True."""
         sigma = None if self.sigma is None else self.sigma[keep]
@@ -79,6 +90,7 @@ class Inputs:
     measurements: FloatArray  # (H, W): the sparse map in metres
     unpaired: IndexArray  # flat indices of measured pixels without a valid prior
     invalid: int  # number of pixels without a valid prior
+    chosen_kind: PriorKind | None = None  # what a prior of the kind "auto" was taken for
 
 
 def check_inputs(
@@ -86,21 +98,24 @@ def check_inputs(
     sparse: ArrayLike,
     valid: ArrayLike | None = None,
     noise: Noise | float | ArrayLike | None = None,
+    unit: str | float | None = None,
 ) -> Inputs:
     """Check the arguments of `complete` and pair the measurements with the prior."""
     prior = prior if isinstance(prior, Prior) else Prior(prior)  # type: ignore[arg-type]
-    measurements = as_map(sparse, "sparse")
+    measurements = _in_metres(sparse, unit)
     if measurements.shape != prior.shape:
         raise InputError(
             f"{param('sparse')} must have the prior's shape {prior.shape}, got {measurements.shape} instead. "
             "Bring them to one pixel grid first; measurements must be moved, not interpolated."
         )
-    h = prior.depth()
     measured = (measurements > 0) & (measurements < np.inf)  # False for NaN
-    if valid is not None:
-        mask = as_mask(valid, "valid", prior.shape)
-        h = np.where(mask, h, h.dtype.type(np.nan))
+    mask = None if valid is None else as_mask(valid, "valid", prior.shape)
+    if mask is not None:
         measured &= mask
+    unresolved, prior = prior, prior.resolved(measurements, measured)
+    h = prior.depth()
+    if mask is not None:
+        h = np.where(mask, h, h.dtype.type(np.nan))
     h = contiguous(h)
     # Lowest and highest valid prior, and the number of valid ones.
     low, high, valid_count = valid_bits(h.view(f"i{h.itemsize}").ravel(), *VALID_BITS[h.itemsize])
@@ -111,7 +126,38 @@ def check_inputs(
     where, unpaired = where[paired], where[~paired]
     depth = measurements.flat[where]
     sigma = None if noise is None else sigma_at(noise, depth, where, prior.shape)
-    return Inputs(Pairs(h, (lowest, highest), where, depth, sigma), measurements, unpaired, h.size - int(valid_count))
+    if unit is None:
+        _warn_about_unit(sparse, depth)
+    return Inputs(
+        Pairs(h, (lowest, highest), where, depth, sigma),
+        measurements,
+        unpaired,
+        h.size - int(valid_count),
+        prior.kind if unresolved.kind == "auto" else None,  # type: ignore[arg-type]
+    )
+
+
+def _in_metres(sparse: ArrayLike, unit: str | float | None) -> FloatArray:
+    """The measurements in metres: float64 if they are an array of it, else float32."""
+    values = as_map(sparse, "sparse")
+    # Lists and integers are float32, in which a depth is rounded by less than any sensor's noise.
+    stated = getattr(sparse, "dtype", None)
+    double = isinstance(stated, np.dtype) and stated.kind == "f" and stated.itemsize >= 8
+    dtype = np.float64 if double else np.float32
+    if unit is None:
+        return values.astype(dtype, copy=False)
+    return (values.astype(np.float64) * metres_per_unit(unit)).astype(dtype)
+
+
+def _warn_about_unit(sparse: ArrayLike, depth: FloatArray) -> None:
+    """Warn about measurements without a unit that are hardly metres."""
+    cure = f"If they are millimetres, pass {param('unit', 'mm')}; if they are metres, pass {param('unit', 'm')}."
+    dtype = getattr(sparse, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "iu" and depth.size:
+        warn_caller(f"{param('sparse')} holds integers ({dtype}), which are taken as metres. {cure}", "leadline.core")
+    elif depth.size and np.count_nonzero(depth > FAR) > FAR_SHARE * depth.size:
+        text = f"{param('sparse')} reaches {float(depth.max()):.4g} m, more than a kilometre. {cure}"
+        warn_caller(text, "leadline.core")
 
 
 def image_tiles(where: IndexArray, shape: tuple[int, int]) -> IndexArray:

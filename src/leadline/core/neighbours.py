@@ -36,11 +36,12 @@ class Neighbours:
     """For each measurement, the others in the smallest square around it that contains `MIN_NEIGHBOURS` of them.
 
     There must be more than `MIN_NEIGHBOURS` measurements. `spacing` is their distance in pixels: the median half-width
-    of the squares, on a square grid its mesh width.
+    of the squares, on a square grid its mesh width. `nearest`, (n, k), are the indices of the neighbours, nearest
+    first, of which each measurement has `counts`, (n,).
     """
 
     def __init__(self, where: IndexArray, shape: tuple[int, int]) -> None:
-        self._nearest, self._counts, half_width = _search(where, shape, MIN_NEIGHBOURS, in_squares=True)
+        self.nearest, self.counts, half_width = _search(where, shape, MIN_NEIGHBOURS, in_squares=True)
         self.spacing = int(np.median(half_width))
 
     def compare(self, values: Float64Array, counted: BoolArray | None = None) -> tuple[Float64Array, Float64Array]:
@@ -52,7 +53,7 @@ class Neighbours:
         """
         distance, spread = np.empty(values.size), np.empty(values.size)
         counted = np.ones(values.size, np.bool_) if counted is None else counted
-        _compare(self._nearest, self._counts, counted, values, distance, spread)
+        _compare(self.nearest, self.counts, counted, values, distance, spread)
         return distance, spread
 
 

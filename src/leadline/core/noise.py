@@ -28,10 +28,10 @@ from leadline.core.neighbours import nearest_others
 
 MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 """Bounds of the weights in units of the gradient weight. Beyond them a measurement has no effect, or is exact."""
-_PARTNERS = 4  # nearest others that a measurement is compared with
-_MIN_MEASUREMENTS = 5  # with fewer, kappa^2 cannot be estimated
-_MEDIAN_SQUARE = 0.4549  # median of the square of a standard normal variable
-_MIN_VARIANCE_RATIO = 0.01  # smallest kappa^2 relative to the noise
+PARTNERS = 4  # nearest others that a measurement is compared with
+MIN_MEASUREMENTS = 5  # with fewer, kappa^2 cannot be estimated
+MEDIAN_SQUARE = 0.4549  # median of the square of a standard normal variable
+MIN_VARIANCE_RATIO = 0.01  # smallest kappa^2 relative to the noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,19 +111,19 @@ def measurement_weights(
     """
     noisy = sigma > 0
     result = np.full(where.size, np.inf)
-    if where.size < _MIN_MEASUREMENTS or not noisy.any():
+    if where.size < MIN_MEASUREMENTS or not noisy.any():
         return result
     g = np.asarray(residuals, np.float64)
-    nearest = nearest_others(where, shape, _PARTNERS)
+    nearest = nearest_others(where, shape, PARTNERS)
     rows, columns = np.divmod(where, shape[1])
     distance = np.hypot(rows[:, None] - rows[nearest], columns[:, None] - columns[nearest])
     resistance = (np.log(distance) + 1.617) / math.pi
     noise = sigma[:, None] ** 2 + sigma[nearest] ** 2
-    from_pairs = ((g[:, None] - g[nearest]) ** 2 / _MEDIAN_SQUARE - noise) / resistance
+    from_pairs = ((g[:, None] - g[nearest]) ** 2 / MEDIAN_SQUARE - noise) / resistance
     per_variance = 4.0 * math.pi / max(math.log(32.0 / screening), 1.0)
     from_magnitudes = per_variance * float(np.mean(g**2 - sigma**2))
     variance = max(
-        float(np.median(from_pairs)), from_magnitudes, _MIN_VARIANCE_RATIO * float(np.median(noise / resistance))
+        float(np.median(from_pairs)), from_magnitudes, MIN_VARIANCE_RATIO * float(np.median(noise / resistance))
     )
     with np.errstate(divide="ignore", over="ignore"):
         result[noisy] = np.clip(variance / sigma[noisy] ** 2, MIN_WEIGHT, MAX_WEIGHT)

@@ -19,7 +19,7 @@ SolverName = Literal["multigrid", "jacobi"]
 SystemName = Literal["fixed", "adaptive"]
 ResidualName = Literal["metric", "log"]
 LossName = Literal["squared", "huber", "cauchy", "gnc"]
-OutlierPolicy = Literal["keep", "single"]
+OutlierPolicy = Literal["keep", "single", "regions"]
 
 
 def _option(default: T, help: str) -> T:
@@ -129,7 +129,9 @@ class CompletionOptions:
     fit: FitOptions = FitOptions()
     reconstruction: ReconstructionOptions = ReconstructionOptions()
     outliers: OutlierPolicy = _option(
-        "keep", "keep all measurements, or leave out single ones that contradict all their neighbours"
+        "keep",
+        "keep all measurements, leave out single ones that contradict all their neighbours, or leave out regions that "
+        "are too far away together, as behind glass",
     )
     strict: bool = _option(False, "raise an error instead of returning a fallback or an unconverged result")
 

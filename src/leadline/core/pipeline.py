@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from leadline.base.arrays import BoolArray, Float32Array, FloatArray
-from leadline.base.errors import NotConverged, Wording
-from leadline.base.jit import compilation_marker, numba_lock
+from leadline.base.errors import NotConverged, Wording, param, warn_caller
+from leadline.base.jit import compilation_marker
 from leadline.base.strict_json import json_ready
 from leadline.core.fit.calibration import calibrate
 from leadline.core.fit.estimator import Fit, FitStatus, fit_response
@@ -24,14 +24,19 @@ from leadline.core.inputs import Inputs, Pairs, check_inputs
 from leadline.core.neighbours import MIN_NEIGHBOURS
 from leadline.core.noise import Noise, measurement_weights
 from leadline.core.options import CompletionOptions, FitOptions, OutlierPolicy, ReconstructionOptions, as_options
-from leadline.core.outliers import Outliers, find_disagreeing, find_isolated
-from leadline.core.prior import Prior
+from leadline.core.outliers import ROBUST_FIT, Outliers, find_disagreeing, find_isolated
+from leadline.core.prior import Prior, PriorKind
+from leadline.core.regions import MAX_FITTED, find_regions
 from leadline.core.solve.cg import SolveStatus
-from leadline.core.solve.reconstruction import Reconstruction, SolverCache, reconstruct
+from leadline.core.solve.reconstruction import (
+    Reconstruction,
+    ResidualProblem,
+    SolverCache,
+    reconstruct,
+    residual_problem,
+)
 from leadline.core.uncertainty import log_deviation
 
-ROBUST_FIT = FitOptions.paper(residual="log", loss="cauchy", tolerance=1e-6)
-"""The fit whose residuals the outlier tests use: outliers have little influence on it."""
 MIN_SCREENED = 50
 """Pairs above which they are screened before the fit: with fewer, neighbours are too far apart to be compared."""
 MAX_SCREENING_FIT = 1000
@@ -80,6 +85,8 @@ class Completion:
     sigma : (H, W) float32 or None
         One standard deviation of `depth` in metres, if it was requested; see `uncertainty.py`. NaN where the
         prior is invalid, and everywhere with fewer than eight measurements.
+    chosen_kind : {"depth", "disparity"} or None
+        What a prior of the kind "auto" was taken for; None if its kind was stated.
     """
 
     depth: FloatArray
@@ -91,6 +98,7 @@ class Completion:
     invalid: int
     outliers: Outliers | None = None
     sigma: Float32Array | None = None
+    chosen_kind: PriorKind | None = None
 
     @property
     def converged(self) -> bool:
@@ -115,6 +123,10 @@ class Completion:
             f"scale {response.scale:.4g} m, rmse {self.fit.rmse:.4g} m",
             f"solve  {solve.status.describe(wording)} ({solve.iterations} iterations, residual {solve.residual:.1e})",
         ]
+        if self.chosen_kind is not None:
+            rises = "rises" if self.chosen_kind == "depth" else "falls"
+            lines.insert(1, f"prior  taken as {self.chosen_kind}, because it {rises} where the measured depth rises")
+        lines += [] if self.outliers is None else self.outliers.describe_regions()
         if self.sigma is not None and np.isfinite(self.sigma).any():
             lines.append(f"sigma  {np.nanmedian(self.sigma):.4g} m, median over the image")
         return "\n".join(lines)
@@ -127,6 +139,7 @@ class Completion:
             "unpaired": self.unpaired,
             "invalid": self.invalid,
             "outliers": None if self.outliers is None else self.outliers.to_dict(),
+            "prior_kind_chosen": self.chosen_kind,
             "options": asdict(self.options),
         }
         return json_ready(values)  # type: ignore[no-any-return]
@@ -138,6 +151,7 @@ def complete(
     *,
     valid: ArrayLike | None = None,
     noise: Noise | float | ArrayLike | None = None,
+    unit: str | float | None = None,
     uncertainty: bool = False,
     options: CompletionOptions | str = "best",
 ) -> Completion:
@@ -146,16 +160,19 @@ def complete(
     Parameters
     ----------
     prior : (H, W) array or Prior
-        Relative depth, larger is farther; wrap it in `Prior` if it is a disparity or a log depth. Pixels that
-        are NaN, infinite or not positive are invalid.
+        Relative depth, larger is farther; wrap it in `Prior` if it is a disparity or a log depth, or with
+        ``kind="auto"`` if that is not known. Pixels that are NaN, infinite or not positive are invalid.
     sparse : (H, W) array
-        Metres; 0, negative, NaN and inf mean "not measured".
+        Metres, or the counts of `unit`; 0, negative, NaN and inf mean "not measured".
     valid : (H, W) bool array, optional
         False where neither the prior nor the measurement may be used.
     noise : float, Noise or (H, W) array, optional
         Standard deviation of the measurements in metres. Measurements with a smaller one have more weight in the fit,
         and the depth follows each only to within its noise. Where it is 0 the measurement is kept exactly. Default: all
         are kept exactly.
+    unit : str or float, optional
+        Unit of `sparse`: "mm", "cm", "m", "kitti" (1/256 m), "tum" (1/5000 m), or metres per count. Default: metres,
+        with a warning if `sparse` holds integers or depths beyond a kilometre.
     uncertainty : bool
         Also estimate the standard deviation of each depth, `Completion.sigma`, at three times the cost.
     options : "best", "paper" or CompletionOptions
@@ -168,6 +185,11 @@ def complete(
     NotConverged
         Only with ``options.strict``: a fallback was used or the solve stopped early.
 
+    Warns
+    -----
+    InputWarning
+        The unit or the kind of the prior is probably another one.
+
     Examples
     --------
     >>> prior = np.linspace(1.0, 2.0, 64 * 48).reshape(48, 64)
@@ -178,9 +200,11 @@ def complete(
     True
     """
     options = as_options(options)
-    inputs = check_inputs(prior, sparse, valid, noise)
+    inputs = check_inputs(prior, sparse, valid, noise, unit)
     pairs, outliers = remove_outliers(inputs.pairs, options.outliers)
-    return finish(inputs, pairs, outliers, fit_pairs(pairs, options.fit), options, uncertainty)
+    fit = fit_pairs(pairs, options.fit)
+    warn_about_prior(fit)
+    return finish(inputs, pairs, outliers, fit, options, uncertainty)
 
 
 def align(
@@ -189,6 +213,7 @@ def align(
     *,
     valid: ArrayLike | None = None,
     noise: Noise | float | ArrayLike | None = None,
+    unit: str | float | None = None,
     options: CompletionOptions | str = "best",
 ) -> Alignment:
     """The prior brought to metres by the fitted response alone; the arguments and errors are those of `complete`.
@@ -203,17 +228,31 @@ def align(
     ('CONVERGED', True)
     """
     options = as_options(options)
-    pairs, _ = remove_outliers(check_inputs(prior, sparse, valid, noise).pairs, options.outliers)
+    pairs, _ = remove_outliers(check_inputs(prior, sparse, valid, noise, unit).pairs, options.outliers)
     fit = fit_pairs(pairs, options.fit)
+    warn_about_prior(fit)
     return Alignment(fit, calibrate_prior(pairs, fit))
+
+
+def warn_about_prior(fit: Fit) -> None:
+    """Warn about a prior that is probably a disparity and was taken as depth."""
+    if fit.status is FitStatus.ANTI_CORRELATED:
+        text = (
+            "the prior falls where the measured depth rises, so only its scale could be fitted. If it is a disparity, "
+            f"pass Prior(values, {param('kind', 'disparity')}); {param('kind', 'auto')} decides that itself."
+        )
+        warn_caller(text, "leadline.core")
 
 
 def remove_outliers(pairs: Pairs, policy: OutlierPolicy) -> tuple[Pairs, Outliers | None]:
     """The pairs without outliers, and the outliers; all pairs and None with the policy ``keep``."""
     if policy == "keep":
         return pairs, None
-    residuals = pairs.log_residuals(fit_pairs(pairs, ROBUST_FIT).response)
-    with numba_lock():
+    fitted = pairs.sample(MAX_FITTED) if policy == "regions" else pairs
+    residuals = pairs.log_residuals(fit_pairs(fitted, ROBUST_FIT).response)
+    if policy == "regions":
+        outliers = find_regions(residuals, np.log(pairs.measured) - residuals, pairs.where, pairs.shape)
+    else:
         outliers = find_isolated(residuals, pairs.where, pairs.shape, pairs.log_sigma)
     return pairs.subset(~np.isin(pairs.where, outliers.where)), outliers
 
@@ -229,8 +268,7 @@ def fit_pairs(pairs: Pairs, options: FitOptions, start: Response | None = None) 
     some[:: -(-pairs.count // MAX_SCREENING_FIT)] = True
     robust = _fit(pairs.subset(some), ROBUST_FIT)
     residuals = pairs.log_residuals(robust.response).astype(np.float64)
-    with numba_lock():
-        agreeing = ~find_disagreeing(residuals, pairs.neighbours)
+    agreeing = ~find_disagreeing(residuals, pairs.neighbours)
     if start is None and robust.status is FitStatus.CONVERGED:
         start = robust.response
     fit = _fit(pairs.subset(agreeing), options, start)
@@ -247,12 +285,15 @@ def _fit(pairs: Pairs, options: FitOptions, start: Response | None = None) -> Fi
     )
 
 
-def calibrate_prior(pairs: Pairs, fit: Fit) -> Float32Array:
-    """The prior in metres, t of eq:dense, (H, W); NaN at invalid pixels, and everywhere without a measurement."""
+def calibrate_prior(pairs: Pairs, fit: Fit, earlier: Response | None = None) -> Float32Array:
+    """The prior in metres, t of eq:dense, (H, W); NaN at invalid pixels.
+
+    Without a measurement it is that of an `earlier` response, and NaN everywhere without one.
+    """
+    response = earlier if fit.status is FitStatus.NO_MEASUREMENTS else fit.response
     calibrated = np.full(pairs.shape, np.nan, np.float32)
-    if fit.status is not FitStatus.NO_MEASUREMENTS:
-        with numba_lock():
-            calibrate(pairs.prior, calibrated, *fit.response.kernel_args(pairs.prior_range))
+    if response is not None and pairs.prior_range[0] <= pairs.prior_range[1]:  # some pixel has a valid prior
+        calibrate(pairs.prior, calibrated, *response.kernel_args(pairs.prior_range))
     return calibrated
 
 
@@ -266,16 +307,26 @@ def reconstruct_depth(
     if pairs.count == 0:
         nothing = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
         return calibrated.astype(pairs.measured.dtype), nothing
-    extra: dict[str, Any] = {}
-    with numba_lock():
-        if pairs.log_sigma is not None:
-            residuals = np.log(pairs.measured / calibrated.flat[pairs.where])
-            screening = options.weight_data / options.weight_gradient
-            weights = measurement_weights(residuals, pairs.log_sigma, pairs.where, pairs.shape, screening)
-            extra = {"weights": weights}
-        if options.system == "adaptive" and pairs.count > MIN_NEIGHBOURS:
-            extra["neighbours"] = pairs.neighbours
-        return reconstruct(calibrated, pairs.where, pairs.measured, options, cache=cache, **extra)
+    known = _known_of_measurements(pairs, calibrated, options)
+    return reconstruct(calibrated, pairs.where, pairs.measured, options, cache=cache, **known)
+
+
+def choose_system(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> ResidualProblem:
+    """The residual system that `reconstruct_depth` solves, for solvers of other packages; needs a measurement."""
+    known = _known_of_measurements(pairs, calibrated, options)
+    return residual_problem(calibrated, pairs.where, pairs.measured, options, **known)
+
+
+def _known_of_measurements(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> dict[str, Any]:
+    """Weights that follow from the noise, and neighbours if the system needs them: arguments of `reconstruct`."""
+    known: dict[str, Any] = {}
+    if pairs.log_sigma is not None:
+        residuals = np.log(pairs.measured / calibrated.flat[pairs.where])
+        screening = options.weight_data / options.weight_gradient
+        known["weights"] = measurement_weights(residuals, pairs.log_sigma, pairs.where, pairs.shape, screening)
+    if options.system == "adaptive" and pairs.count > MIN_NEIGHBOURS:
+        known["neighbours"] = pairs.neighbours
+    return known
 
 
 def estimate_sigma(pairs: Pairs, fit: Fit, depth: FloatArray, options: CompletionOptions) -> Float32Array:
@@ -302,14 +353,18 @@ def finish(
     options: CompletionOptions,
     uncertainty: bool,
     cache: SolverCache | None = None,
+    earlier: Response | None = None,
 ) -> Completion:
-    """All stages after the fit, and measurements without a prior; raises `NotConverged` with ``strict``."""
-    calibrated = calibrate_prior(pairs, fit)
+    """All stages after the fit, and measurements without a prior; raises `NotConverged` with ``strict``.
+
+    `cache` and `earlier` are from the previous frames of a stream, see `reconstruct_depth` and `calibrate_prior`.
+    """
+    calibrated = calibrate_prior(pairs, fit, earlier)
     depth, reconstruction = reconstruct_depth(pairs, calibrated, options.reconstruction, cache)
     sigma = estimate_sigma(pairs, fit, depth, options) if uncertainty else None
     depth.flat[inputs.unpaired] = inputs.measurements.flat[inputs.unpaired]
     counts = inputs.unpaired.size, inputs.invalid
-    result = Completion(depth, calibrated, fit, reconstruction, options, *counts, outliers, sigma)
+    result = Completion(depth, calibrated, fit, reconstruction, options, *counts, outliers, sigma, inputs.chosen_kind)
     if options.strict and not result.converged:
         fitted, solved = (f"{status.name.lower()} ({status.value})" for status in (fit.status, reconstruction.status))
         raise NotConverged(f"strict: the fit is {fitted}; the solve is {solved}.")

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Lock
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from leadline.base.errors import LeadlineError
 from leadline.core.fit.estimator import Fit, FitStatus
-from leadline.core.inputs import Pairs, check_inputs
+from leadline.core.fit.response import Response
+from leadline.core.inputs import Inputs, Pairs, check_inputs
 from leadline.core.noise import Noise
 from leadline.core.options import CompletionOptions, as_options
-from leadline.core.pipeline import Completion, finish, fit_pairs, remove_outliers
+from leadline.core.pipeline import Completion, finish, fit_pairs, remove_outliers, warn_about_prior
 from leadline.core.prior import Prior
 from leadline.core.response_filter import ResponseFilter
 from leadline.core.solve.reconstruction import SolverCache
@@ -58,6 +63,8 @@ class StreamResult(Completion):
         Weight of this frame's own fit in the filtered response, 1 where it was used without filtering.
         ``fit.response`` and ``fit.rmse`` belong to the filtered response; all other fields of ``fit`` to this
         frame's own fit.
+    response_carried : bool
+        Whether this frame has no measurement that could be used and has the response of the last frame that had one.
     seconds : float
         Processing time of the frame.
     """
@@ -65,11 +72,14 @@ class StreamResult(Completion):
     system_reused: bool = False
     restarted: bool = False
     filter_weight: float = 1.0
+    response_carried: bool = False
     seconds: float = 0.0
 
     def __str__(self) -> str:
         system = "reused" if self.system_reused else "new"
         response = "restarted" if self.restarted else f"{100 * self.filter_weight:.0f} % of this frame's fit"
+        if self.response_carried:
+            response = "of the last frame with measurements"
         return f"{super().__str__()}\nstream system {system}, response {response}, {1e3 * self.seconds:.1f} ms"
 
 
@@ -77,7 +87,9 @@ class Stream:
     """`complete` for the frames of a video, called once per frame.
 
     The first result equals that of `complete`, bit for bit. Every frame reproduces its measurements exactly where
-    `complete` does. A frame of another size resets the stream. A stream must not be shared between threads.
+    `complete` does. A frame without measurements is completed with the response of the last frame that had some. A
+    frame of another size resets the stream. Frames must arrive one after the other: a call while another thread is
+    inside the stream raises `LeadlineError`.
 
     Parameters
     ----------
@@ -104,14 +116,33 @@ class Stream:
         self.options = as_options(options)
         self._filtering = filter
         self._seconds: deque[float] = deque(maxlen=LATENCY_WINDOW)
-        self.reset()
+        self._in_use = Lock()
+        self._forget()
 
     def reset(self) -> None:
         """Forget the earlier frames, but not their times."""
+        with self._only_user():
+            self._forget()
+
+    def _forget(self) -> None:
         self._cache = SolverCache()
         self._filter = ResponseFilter()
         self._last_fit: Fit | None = None
+        self._last_response: Response | None = None  # as it was used, after the filter
         self._shape: tuple[int, ...] | None = None
+
+    @contextmanager
+    def _only_user(self) -> Iterator[None]:
+        """Raise an error if another thread is inside: it would read a half-written linear system."""
+        if not self._in_use.acquire(blocking=False):
+            raise LeadlineError(
+                "this Stream is completing a frame in another thread, and each frame depends on the one before. Use a "
+                "Stream for each camera, and call it from one thread at a time."
+            )
+        try:
+            yield
+        finally:
+            self._in_use.release()
 
     @property
     def latency(self) -> Latency:
@@ -128,18 +159,29 @@ class Stream:
         *,
         valid: ArrayLike | None = None,
         noise: Noise | float | ArrayLike | None = None,
+        unit: str | float | None = None,
         uncertainty: bool = False,
     ) -> StreamResult:
         """Complete the next frame; the arguments and errors are those of `complete`."""
-        begun = perf_counter()
+        with self._only_user():
+            begun = perf_counter()
+            return self._complete(check_inputs(prior, sparse, valid, noise, unit), uncertainty, begun)
+
+    def _complete(self, inputs: Inputs, uncertainty: bool, begun: float) -> StreamResult:
         options = self.options
-        inputs = check_inputs(prior, sparse, valid, noise)
         pairs, outliers = remove_outliers(inputs.pairs, options.outliers)
         if pairs.shape != self._shape:
-            self.reset()
+            self._forget()
             self._shape = pairs.shape
-        fit, restarted, filter_weight = self._fit(pairs)
-        completion = finish(inputs, pairs, outliers, fit, options, uncertainty, self._cache)
+        earlier = self._last_response if pairs.count == 0 else None
+        if pairs.count:
+            fit, restarted, filter_weight = self._fit(pairs)
+            self._last_response = fit.response
+            warn_about_prior(fit)
+        else:
+            fit, restarted, filter_weight = fit_pairs(pairs, options.fit), False, 0.0 if earlier else 1.0
+            fit = fit if earlier is None else replace(fit, response=earlier)
+        completion = finish(inputs, pairs, outliers, fit, options, uncertainty, self._cache, earlier)
         system_reused = self._cache.system_reused and pairs.count > 0
         seconds = perf_counter() - begun
         self._seconds.append(seconds)
@@ -148,6 +190,7 @@ class Stream:
             system_reused=system_reused,
             restarted=restarted,
             filter_weight=filter_weight,
+            response_carried=earlier is not None,
             seconds=seconds,
         )
 

@@ -40,7 +40,7 @@ import numpy as np
 from numba import prange
 
 from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray
-from leadline.base.jit import STENCIL, compiled, numba_lock
+from leadline.base.jit import STENCIL, compiled
 from leadline.core.fit.elementary import exp, log
 from leadline.core.neighbours import nearest_others
 
@@ -78,17 +78,15 @@ def log_deviation(
     if where.size < MIN_MEASUREMENTS:
         return np.full(shape, np.nan, np.float32)
     own = np.zeros(where.size) if sigma is None else sigma
-    with numba_lock():
-        spacing = _spacing(where, shape)
+    spacing = _spacing(where, shape)
     distance = distance_to(where, shape)
     blocks, quadrants = _experiments(where, shape[1], spacing)
     errors, distances, reliefs = [], [], []
     for left_out in (blocks, quadrants):
         predicted = complete_without(left_out)
         log_predicted, distance_without = _log_with_border(predicted), distance_to(where[~left_out], shape)
-        with numba_lock():
-            relief = np.empty(np.count_nonzero(left_out), np.float32)
-            _reliefs(log_predicted, where[left_out], relief)
+        relief = np.empty(np.count_nonzero(left_out), np.float32)
+        _reliefs(log_predicted, where[left_out], relief)
         reliefs.append(relief)
         errors.append(_errors(predicted.flat[where[left_out]], measured[left_out], own[left_out]))
         distances.append(distance_without.flat[where[left_out]])
@@ -105,10 +103,8 @@ def log_deviation(
 
     result = np.empty(shape, np.float32)
     log_depth = _log_with_border(depth)
-    with numba_lock():  # log_predicted and distance_without are now those without the quadrants
-        _deviations(
-            log_depth, log_predicted, distance, distance_without, around.log_nodes, spacing, coefficients, result
-        )
+    # log_predicted and distance_without are now those without the quadrants
+    _deviations(log_depth, log_predicted, distance, distance_without, around.log_nodes, spacing, coefficients, result)
     result.flat[where] = own
     return result
 

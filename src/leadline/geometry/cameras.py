@@ -302,7 +302,7 @@ class ColmapCamera:
         try:
             import pycolmap
         except ImportError as error:
-            raise MissingExtra("pycolmap", "colmap", "A distorted camera") from error
+            raise MissingExtra("pycolmap", "lens", "A distorted camera") from error
         return pycolmap.Camera(model=self.model, width=self.width, height=self.height, params=list(self.params))
 
 

@@ -1,4 +1,4 @@
-"""Depth maps on pixel grids: resizing, scattering, rotating, and masking by confidence.
+"""Depth maps on pixel grids: resizing, scattering, averaging cells, rotating, and masking by confidence.
 
 Two maps of different size that cover the same field of view are related by the half-pixel rule: with pixel centres at
 integers, the centre of pixel u of n lies at (u + 1/2) N / n - 1/2 on a grid of N pixels.
@@ -6,13 +6,17 @@ integers, the centre of pixel u of n lies at (u + 1/2) N / n - 1/2 on a grid of 
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray, as_map, is_measured
 from leadline.base.errors import InputError, param
+
+Rounding = Literal["round", "floor", "ceil"]
+_ROUNDINGS = {"round": lambda value: math.floor(value + 0.5), "floor": math.floor, "ceil": math.ceil}
 
 
 def resize_bilinear(values: FloatArray, shape: tuple[int, int], usable: BoolArray | None = None) -> FloatArray:
@@ -95,6 +99,42 @@ def place_zones(
         used &= (rows >= 0) & (rows < shape[0]) & (columns >= 0) & (columns < shape[1])
     target = rows[used].astype(np.intp), columns[used].astype(np.intp)
     return _keep_nearest(shape, target, depth[used])[0].astype(np.float32, copy=False)
+
+
+def grid_cells(size: int, stride: float, rounding: Rounding = "round") -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First pixel and central pixel of each cell of a regular grid along an axis of `size` pixels.
+
+    There are n cells of size / n pixels, so that none is cut off at the border; n is size / stride rounded, from 1 to
+    `size`. Pixel u covers [u, u + 1); cell k contains the pixels whose centre lies in [k size/n, (k + 1) size/n),
+    and its central pixel covers its centre, floor((k + 1/2) size/n).
+
+    Examples
+    --------
+    >>> grid_cells(20, 7.5), grid_cells(20, 7.5, "floor")[1]
+    ((array([ 0,  7, 13]), array([ 3, 10, 16])), array([ 5, 15]))
+    """
+    count = min(size, max(1, _ROUNDINGS[rounding](size / stride)))
+    cells = np.arange(count)
+    # Integer arithmetic, so that a centre exactly on a border is assigned to the same cell on every machine.
+    first = -((count - 2 * cells * size) // (2 * count))  # ceil(k size/n - 1/2)
+    return first, (2 * cells + 1) * size // (2 * count)
+
+
+def cell_means(values: FloatArray, stride: float, rounding: Rounding = "round") -> NDArray[np.float32]:
+    """The mean of the measured values of each cell of `grid_cells`, (rows, columns), NaN for a cell without any.
+
+    Examples
+    --------
+    >>> cell_means(np.array([[2.0, np.nan, 4.0, 0.0]]), 2.0)
+    array([[2., 4.]], dtype=float32)
+    """
+    (row_edges, _), (column_edges, _) = (grid_cells(size, stride, rounding) for size in values.shape)
+    measured = is_measured(values)
+    # Summed along the rows first: that leaves an eighth of the numbers, and converts to float64 only while summing.
+    totals = np.add.reduceat(np.where(measured, values, 0), column_edges, axis=1, dtype=np.float64)
+    counts = np.add.reduceat(measured.view(np.uint8), column_edges, axis=1, dtype=np.int64)
+    totals, counts = (np.add.reduceat(sums, row_edges, axis=0) for sums in (totals, counts))
+    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan).astype(np.float32)
 
 
 def mask_low_confidence(depth: FloatArray, confidence: ArrayLike, minimum: float) -> FloatArray:

@@ -12,6 +12,7 @@ import pytest
 from leadline.base.errors import InputError
 from leadline.bench.metrics import depth_scores
 from leadline.bench.observations import CASES, observe
+from leadline.core.fit.curve import from_centred
 from leadline.core.fit.descent import Problem
 from leadline.core.fit.estimator import FitStatus, fit_response
 from leadline.core.fit.response import Response
@@ -112,10 +113,11 @@ def test_the_local_gain_and_its_derivatives(theta):
 def test_shrinking_is_differentiated_too(rng):
     h, s = curved(rng, 300, 0.05, spread=0.2)
     problem = Problem(np.log(h), s, (-0.4, 0.5))
-    for theta in (np.array([-4.0, 0.3, -0.1]), np.array([5.0, 0.3, 0.05])):
+    for centred in (np.array([-4.0, 0.3, -0.1]), np.array([5.0, 0.3, 0.05])):
+        theta = from_centred(centred, problem.ends)
         at = Reweighted.of(problem, np.log(s), None, FitOptions.paper(residual="log", loss="cauchy"))
         at = replace(at, penalty=Shrinkage.of(at, theta, 20.0, 2.0))
-        assert len(at.penalty.terms(theta)) == 2  # the exponent, and the end towards which the gain grows
+        assert len(at.penalty.terms(centred)) == 2  # the exponent, and the end towards which the gain grows
         _, gradient, _ = at(theta)
         differences = central_jacobian(lambda near, at=at: np.array([at(near)[0]]), theta, 1e-5)[0]
         np.testing.assert_allclose(2 * gradient, differences, rtol=1e-6, atol=1e-6 * np.abs(differences).max())

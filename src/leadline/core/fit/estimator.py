@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from leadline.base.arrays import Float64Array, IndexArray
 from leadline.base.errors import InputError, Status, param
 from leadline.core.fit import descent
-from leadline.core.fit.descent import Descent, Problem, StopReason, Theta, dot, fixed_coordinate, levenberg_marquardt
-from leadline.core.fit.response import Response, exponent_slope, forward
+from leadline.core.fit.curve import Centred, Theta, from_centred, response_of, to_centred
+from leadline.core.fit.descent import Descent, Problem, StopReason, descend, dot, fixed_coordinate, levenberg_marquardt
+from leadline.core.fit.response import Response, in_domain
 from leadline.core.fit.robust import Reweighted, RobustEnd, robust_descent
 from leadline.core.options import FitOptions
 
@@ -34,6 +35,10 @@ class FitStatus(Status):
     CONVERGED = "exponent, gain and offset were estimated"
     ITERATION_LIMIT = (
         f"stopped at the iteration limit, with the best parameters so far: raise {param('fit.max_iterations')}"
+    )
+    UNBOUNDED_EXPONENT = (
+        "the measurements do not determine the exponent: the fit improves towards infinite ones, where the response is "
+        "two straight pieces, and was stopped there"
     )
     FIXED_COORDINATE = "fewer than 3 distinct pairs: only gain and offset were fitted, in log depth; add measurements"
     SCALE_ONLY = "one pair, or equal depths or priors at all pairs: only the scale was fitted"
@@ -174,14 +179,14 @@ def fit_response(
         return _scale_only(problem, FitStatus.SCALE_ONLY, centre, scale, squared)
     warm = [] if start is None else _warm_start(start, problem)
     # Log depth maps any prior, so it can serve as the start where none of the given exponents can.
-    starts = warm or _starts(x, y, options.starts, domain, squared) or _starts(x, y, (0.0,), domain, squared)
+    starts = warm or _starts(problem, y, options.starts, squared) or _starts(problem, y, (0.0,), squared)
     if not starts:
         return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale, squared)
     if _distinct_pairs(x, y) < 3:
         theta = fixed_coordinate(x, y, 0.0, domain, absolute=not squared)
         if theta is None:
             return _scale_only(problem, FitStatus.ANTI_CORRELATED, centre, scale, squared)
-        return _finish(problem, theta, FitStatus.FIXED_COORDINATE, centre, scale)
+        return _log_line(problem, theta, FitStatus.FIXED_COORDINATE, centre, scale)
     if options.least_squares and sigma is None:
         return _least_squares(problem, starts, options, centre, scale, bool(warm))
     reweighted = Reweighted.of(problem, y, None if sigma is None else sigma / scale, options)
@@ -206,21 +211,27 @@ def _checked(
 
 
 def _starts(
-    x: Float64Array, y: Float64Array, exponents: tuple[float, ...], domain: tuple[float, float], squared: bool
+    problem: Problem, y: Float64Array, exponents: tuple[float, ...], squared: bool
 ) -> list[tuple[float, Theta]]:
     """The fixed-coordinate fits to start from: least squares, or least absolute deviations on a subset of the pairs."""
-    chosen = None if squared else descent.strided_subset(x.size)
+    x, chosen = problem.x, None if squared else descent.strided_subset(y.size)
     if chosen is not None:
         x, y = x[chosen], y[chosen]
-    fits = [(exponent, fixed_coordinate(x, y, exponent, domain, absolute=not squared)) for exponent in exponents]
-    return [(exponent, theta) for exponent, theta in fits if theta is not None]
+    lines = [
+        (exponent, fixed_coordinate(x, y, exponent, problem.domain, absolute=not squared)) for exponent in exponents
+    ]
+    thetas = [(exponent, from_centred(line, problem.ends)) for exponent, line in lines if line is not None]
+    return [(exponent, theta) for exponent, theta in thetas if problem.numbers(theta) is not None]
 
 
 def _warm_start(response: Response, problem: Problem) -> list[tuple[float, Theta]]:
     """The parameters of a known response as the only start, or no start if it cannot map the whole prior."""
     _, gain, offset = response.centred
-    theta = np.array([response.exponent, math.log(gain), offset])
-    return [] if problem.parameters(theta) is None else [(response.exponent, theta)]
+    # A gain of exactly 1 is about a centre that is not the geometric mean of the pairs; see `response_of`.
+    if gain == 1.0 or not in_domain(response.exponent, gain, offset, *problem.domain):
+        return []
+    theta = from_centred(np.array([response.exponent, math.log(gain), offset]), problem.ends)
+    return [] if problem.numbers(theta) is None else [(response.exponent, theta)]
 
 
 def _least_squares(
@@ -239,11 +250,33 @@ def _least_squares(
     # All ends and starts are compared on all pairs: a subset can mislead, and the result must not be worse than a
     # fixed-coordinate fit.
     start, theta = starts[0] if warm else min(ends + starts, key=lambda candidate: problem(candidate[1])[0])
-    theta, costs, iterations, stopped = levenberg_marquardt(problem, theta, options.max_iterations, options.tolerance)
+    theta, costs, iterations, stopped = descend(problem, theta, options.max_iterations, options.tolerance)
     history = tuple(scale * math.sqrt(cost / problem.x.size) for cost in costs)
     descents.append(Descent(start, float(theta[0]), history[-1], iterations, stopped))
-    status = FitStatus.ITERATION_LIMIT if stopped is StopReason.ITERATION_LIMIT else FitStatus.CONVERGED
-    return _finish(problem, theta, status, centre, scale, tuple(descents), history)
+    count, cost, matrix = problem.x.size, costs[-1], problem(theta)[2]
+    variance = cost / (count - 3) if count > 3 else math.nan
+    response = response_of(theta, problem.ends, centre, scale)
+    uncertainty = _uncertainty(problem, theta, matrix / variance if variance > 0 else None, centre, response, stopped)
+    effective = np.ones(count), float(count)
+    return Fit(
+        response,
+        _status(stopped),
+        history[-1],
+        uncertainty[0],
+        count,
+        *effective,
+        tuple(descents),
+        history,
+        uncertainty[1],
+    )
+
+
+def _status(stopped: StopReason) -> FitStatus:
+    unfinished = {
+        StopReason.ITERATION_LIMIT: FitStatus.ITERATION_LIMIT,
+        StopReason.UNBOUNDED_EXPONENT: FitStatus.UNBOUNDED_EXPONENT,
+    }
+    return unfinished.get(stopped, FitStatus.CONVERGED)
 
 
 def _distinct_pairs(x: Float64Array, y: Float64Array) -> int:
@@ -258,65 +291,60 @@ def _distinct_pairs(x: Float64Array, y: Float64Array) -> int:
 def _scale_only(problem: Problem, status: FitStatus, centre: float, scale: float, squared: bool) -> Fit:
     """t = k h with k from least squares in metres, or else the median of s / h: gain one in log depth."""
     if not squared:
-        theta = np.array([0.0, 0.0, float(np.median(np.log(problem.depth) - problem.x))])
-        return _finish(problem, theta, status, centre, scale)
-    largest = float(problem.x.max())
-    h = np.exp(problem.x - largest)  # at most one, so that neither the sum of squares nor the quotient overflows
-    theta = np.array([0.0, 0.0, math.log(dot(problem.depth, h) / dot(h, h)) - largest])
-    return _finish(problem, theta, status, centre, scale)
+        offset = float(np.median(np.log(problem.depth) - problem.x))
+    else:
+        largest = float(problem.x.max())
+        h = np.exp(problem.x - largest)  # at most one, so that neither the sum of squares nor the quotient overflows
+        offset = math.log(dot(problem.depth, h) / dot(h, h)) - largest
+    return _log_line(problem, np.array([0.0, 0.0, offset]), status, centre, scale)
 
 
-def _finish(
-    problem: Problem,
-    theta: Theta,
-    status: FitStatus,
-    centre: float,
-    scale: float,
-    descents: tuple[Descent, ...] = (),
-    history: tuple[float, ...] = (),
-) -> Fit:
-    cost, _, matrix = problem(theta)
-    count = problem.x.size
-    exponent, log_gain, offset = map(float, theta)
-    response = Response.from_centred(centre, exponent, math.exp(log_gain), offset, scale)
-    covariance, information = np.full((3, 3), np.nan), None
-    if status in (FitStatus.CONVERGED, FitStatus.ITERATION_LIMIT) and count > 3:
-        variance = cost / (count - 3)
-        covariance = _paper_covariance(matrix, variance, response)
-        information = matrix / variance if variance > 0 and np.isfinite(matrix).all() and variance < math.inf else None
-    rmse = scale * math.sqrt(cost / count)
-    return Fit(response, status, rmse, covariance, count, np.ones(count), float(count), descents, history, information)
+def _log_line(problem: Problem, line: Centred, status: FitStatus, centre: float, scale: float) -> Fit:
+    """A fit of gain and offset in log depth, or of the offset alone."""
+    gain, offset, count = math.exp(line[1]), float(line[2]), problem.x.size
+    off = problem.depth - np.exp(gain * problem.x + offset)
+    response = Response.from_centred(centre, 0.0, gain, offset, scale)
+    unknown = np.full((3, 3), np.nan)
+    return Fit(response, status, scale * math.sqrt(dot(off, off) / count), unknown, count, np.ones(count), float(count))
 
 
 def _finish_robust(problem: Problem, end: RobustEnd, centre: float, scale: float) -> Fit:
-    exponent, log_gain, offset = map(float, end.theta)
-    response = Response.from_centred(centre, exponent, math.exp(log_gain), offset, scale)
-    covariance = np.full((3, 3), np.nan)
-    if end.information is not None:
-        covariance = _paper_covariance(end.information, 1.0, response)
+    response = response_of(end.theta, problem.ends, centre, scale)
     last, count = end.descents[-1], problem.x.size
-    status = FitStatus.ITERATION_LIMIT if last.stopped is StopReason.ITERATION_LIMIT else FitStatus.CONVERGED
+    covariance, information = _uncertainty(problem, end.theta, end.information, centre, response, last.stopped)
     history = tuple(math.sqrt(cost / count) for cost in end.costs)
-    statistics = last.rmse, covariance, count, end.weights, end.effective, end.descents, history, end.information
-    return Fit(response, status, *statistics, end.objective)
+    statistics = last.rmse, covariance, count, end.weights, end.effective, end.descents, history, information
+    return Fit(response, _status(last.stopped), *statistics, end.objective)
 
 
-def _paper_covariance(matrix: Float64Array, variance: float, response: Response) -> Float64Array:
-    """Covariance of the paper's parameters from that of the centred ones.
+def _uncertainty(
+    problem: Problem, theta: Theta, inverse: Float64Array | None, centre: float, response: Response, stopped: StopReason
+) -> tuple[Float64Array, Float64Array | None]:
+    """The covariance of the paper's parameters and the inverse covariance of the centred ones.
 
-    log gain = log a - exponent log rho and offset = b - a phi(rho), with rho = centre / scale and phi at the
-    opposite exponent.
+    `inverse` is the inverse covariance of theta. The parameters about any centre are those of a curve whose x is
+    shifted: for the paper's, the centre is the scale itself.
     """
-    exponent = response.exponent
-    centre, gain, _ = response.centred
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        shift = float(forward(centre, -exponent, response.scale))
-        shift_slope = float(exponent_slope(centre, -exponent, response.scale))
-        log_rho = math.log(centre) - math.log(response.scale)
-        transform = np.array([[1.0, 0.0, 0.0], [-log_rho, 1.0, 0.0], [gain * shift_slope, -gain * shift, 1.0]])
-        root = np.sqrt(matrix.diagonal())
-        try:  # inverted with a unit diagonal, because the three parameters differ by orders of magnitude
-            inner = np.linalg.inv(matrix / np.outer(root, root)) / np.outer(root, root)
-        except np.linalg.LinAlgError:
-            return np.full((3, 3), np.nan)
-        return np.asarray(variance * transform @ inner @ transform.T)
+    if stopped is StopReason.UNBOUNDED_EXPONENT:
+        return np.full((3, 3), np.inf), None
+    unknown = np.full((3, 3), np.nan)
+    if inverse is None or not np.isfinite(inverse).all():
+        return unknown, None
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            root = np.sqrt(inverse.diagonal())
+            # Inverted with a unit diagonal, because the curvature in the exponent is smaller by orders of magnitude.
+            covariance = np.linalg.inv(inverse / np.outer(root, root)) / np.outer(root, root)
+            unknown[0, 0] = covariance[0, 0]
+            _, slopes = to_centred(theta, _shifted(problem, math.log(centre) - math.log(response.scale)))
+            paper = slopes @ covariance @ slopes.T
+            _, slopes = to_centred(theta, _shifted(problem, math.log(centre) - math.log(response.centred.centre)))
+            back = np.linalg.inv(slopes)
+            information = back.T @ inverse @ back
+    except (np.linalg.LinAlgError, OverflowError, ZeroDivisionError, ValueError):
+        return unknown, None
+    return paper, information if np.isfinite(information).all() else None
+
+
+def _shifted(problem: Problem, shift: float) -> tuple[float, float]:
+    return problem.ends[0] + shift, problem.ends[1] + shift

@@ -1,11 +1,11 @@
 """Residuals at the measured pairs and their normal equations, in one compiled pass (eq:prediction, eq:jacobian).
 
-With x = log(h / centre) and q = log(t / scale), and phi relative to centre and scale, two exponentials and one
-logarithm per pair are enough: phi(h), g = t^exponent = 1 + exponent (gain phi(h) + offset), q = log(g) / exponent,
-1 / phi'(t) = t / g, and d phi / d exponent = q^2 k(exponent q).
-
-`normal_equations` is for the paper's sum of squares in metres. `robust_equations` is for residuals in metres or in log
-depth, each divided by its standard deviation, under a robust loss.
+`curve_equations` are those of the fit, in the coordinates (exponent, q_1, q_2) of `curve`: for the paper's sum of
+squares in metres, or for residuals in metres or in log depth, each divided by its standard deviation, under a robust
+loss.
+`log_rows` and `robust_residuals` evaluate a response from its parameters about a centre. With x = log(h / centre)
+and q = log(t / scale), phi(h), g = t^exponent = 1 + exponent (gain phi(h) + offset), q = log(g) / exponent, and
+d phi / d exponent = q^2 k(exponent q).
 """
 
 from __future__ import annotations
@@ -55,21 +55,6 @@ def _predict_log(x, gain, offset, response, power, q):
         q[i] = gain * x[i] + offset
 
 
-@compiled(fastmath=EXACT)
-def _differentiate(x, depth, response, power, q, exponent, gain, rows):
-    """Residuals and their derivatives in exponent, log gain, offset (eq:jacobian), as four rows."""
-    residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
-    for i in range(x.size):
-        t = exp(q[i])
-        ratio = t / power[i]  # 1 / phi'(t)
-        curvature_t = q[i] * q[i] * _bend(exponent * q[i], power[i] - 1.0)
-        curvature_h = x[i] * x[i] * _bend(exponent * x[i], exponent * response[i])
-        residual[i] = depth[i] - t
-        by_exponent[i] = (curvature_t - gain * curvature_h) * ratio
-        by_gain[i] = -gain * response[i] * ratio
-        by_offset[i] = -ratio
-
-
 @compiled(fastmath=SUM)
 def _accumulate(rows, size, sums):
     r, a, b, c = rows[0], rows[1], rows[2], rows[3]
@@ -89,32 +74,9 @@ def _accumulate(rows, size, sums):
     sums[5], sums[6], sums[7], sums[8], sums[9] = s5, s6, s7, s8, s9
 
 
-@compiled()
-def _chunk_equations(x, depth, exponent, gain, offset, rest, sums):
-    response, power, q = np.empty(x.size), np.empty(x.size), np.empty(x.size)
-    rows = np.empty((4, x.size))
-    if abs(exponent) < TINY:
-        _predict_log(x, gain, offset, response, power, q)
-    else:
-        _predict(x, exponent, gain, offset, rest, response, power, q)
-    _differentiate(x, depth, response, power, q, exponent, gain, rows)
-    _accumulate(rows, x.size, sums)
-
-
-@compiled()
-def normal_equations(x, depth, exponent, gain, offset, rest, sums):
-    """Per chunk of pairs: r^2, J^T r, and the upper triangle of J^T J; `rest` is 1 - gain + exponent offset.
-
-    It runs on one thread, because starting others would take longer than the few thousand pairs of a frame.
-    """
-    for chunk in range(sums.shape[0]):
-        part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-        _chunk_equations(x[part], depth[part], exponent, gain, offset, rest, sums[chunk])
-
-
 @compiled(fastmath=EXACT)
 def _differentiate_log(x, log_depth, response, power, q, exponent, gain, rows):
-    """As `_differentiate` for log s - log t, whose derivatives are those of s - t divided by t."""
+    """Residuals log s - log t and their derivatives in exponent, log gain, offset, as four rows."""
     residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
     for i in range(x.size):
         ratio = 1.0 / power[i]
@@ -155,28 +117,68 @@ def _reweight(rows, inverse_sigma, loss, width):
     return total
 
 
+@compiled(fastmath=EXACT)
+def _follow(x, numbers, q, by_exponent, by_other):
+    """log t of each pair and its derivatives in the exponent and in q_o; that in q_m is 1 - by_other (see `curve`).
+
+    dq / d exponent = (G' phi(x) + G phi'(x) - phi'(q)) / g, where ' is d / d exponent and x, q are relative to m. For
+    larger exponents, where g may be tiny, it is (g' / g - log(g) / exponent) / exponent, which does not cancel there.
+    """
+    exponent, x_m, q_m, ratio, rest, ratio_slope, other, small = numbers
+    for i in range(x.size):
+        z = x[i] - x_m
+        u = exponent * z
+        e = expm1(u)
+        w = ratio * e
+        accurate = w > -0.5
+        power = exp(u)
+        g = 1.0 + w if accurate else max(ratio * power + rest, 1e-300)
+        lost = w - (g - 1.0) if accurate else 0.0  # rounding error of 1 + w, as in log1p
+        log_g = log(g) + lost / g
+        above = log_g / exponent
+        q[i] = q_m + above
+        by_other[i] = other * e / g
+        if small:
+            curvature = ratio * z * z * _bend(u, e) - above * above * _bend(log_g, w)
+            by_exponent[i] = (ratio_slope * e / exponent + curvature) / g
+        else:
+            by_exponent[i] = ((ratio_slope * e + ratio * z * power) / g - above) / exponent
+
+
 @compiled()
-def robust_equations(x, target, inverse_sigma, exponent, gain, offset, rest, in_logs, loss, width, sums):
+def curve_rows(x, target, in_logs, numbers, rows):
+    """Residuals and their derivatives in (exponent, q_1, q_2): rows of (4, n); q_1 is q_m for a negative exponent."""
+    residual, by_exponent, by_1, by_2 = rows[0], rows[1], rows[2], rows[3]
+    exponent = numbers[0]
+    _follow(x, numbers, residual, by_exponent, by_2)
+    for i in range(x.size):
+        t = 1.0 if in_logs else exp(residual[i])
+        residual[i] = target[i] - (residual[i] if in_logs else t)
+        by_exponent[i] *= -t
+        by_m = -t * (1.0 - by_2[i])
+        by_o = -t * by_2[i]
+        by_1[i] = by_o if exponent > 0.0 else by_m
+        by_2[i] = by_m if exponent > 0.0 else by_o
+
+
+@compiled()
+def curve_equations(x, target, inverse_sigma, in_logs, loss, width, numbers, sums):
     """Per chunk of pairs: the losses, J^T W r, and the upper triangle of J^T W J, with W = weight / sigma^2.
 
-    `target` is the depth, or with `in_logs` its logarithm; `width` is the scale of the loss in standard deviations.
+    `target` is the depth, or with `in_logs` its logarithm; `width` is the scale of the loss in standard deviations, and
+    `numbers` are the `CurveNumbers`. It runs on one thread, because starting others would take longer than the few
+    thousand pairs of a frame.
     """
     for chunk in range(sums.shape[0]):
         part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-        h, s, p = x[part], target[part], inverse_sigma[part]
-        response, power, q = np.empty(h.size), np.empty(h.size), np.empty(h.size)
-        rows = np.empty((4, h.size))
-        if abs(exponent) < TINY:
-            _predict_log(h, gain, offset, response, power, q)
-        else:
-            _predict(h, exponent, gain, offset, rest, response, power, q)
-        if in_logs:
-            _differentiate_log(h, s, response, power, q, exponent, gain, rows)
-        else:
-            _differentiate(h, s, response, power, q, exponent, gain, rows)
-        total = _reweight(rows, p, loss, width)
-        _accumulate(rows, h.size, sums[chunk])
-        sums[chunk, 0] = total
+        rows = np.empty((4, x[part].size))
+        curve_rows(x[part], target[part], in_logs, numbers, rows)
+        total = 0.0
+        if loss != SQUARED or inverse_sigma.size > 0:
+            total = _reweight(rows, inverse_sigma[part], loss, width)
+        _accumulate(rows, rows.shape[1], sums[chunk])
+        if loss != SQUARED or inverse_sigma.size > 0:
+            sums[chunk, 0] = total
 
 
 @compiled()

@@ -4,7 +4,7 @@
 sigma_i^2 + tau^2: the known noise of the measurement, and a common variance for everything else, above all the error of
 the prior. With the standardised residuals z_i = r_i / sqrt(sigma_i^2 + tau^2) the fit minimises
 
-    sum_i rho(z_i) + penalty(theta),    theta = (exponent, log gain, offset).
+    sum_i rho(z_i) + penalty(exponent, log gain, offset).
 
 **Loss.** rho is z^2 (squared), Huber's loss, or one of two that are not convex and let the influence of a large
 residual decrease to zero: Cauchy's loss and that of Geman and McClure (gnc). The weight of a pair is w = d rho / d z^2.
@@ -15,7 +15,7 @@ tau is large, because the residuals at a start are, so that every loss begins cl
 selective as the fit improves. For the losses that are not convex this is graduated non-convexity (Blake and Zisserman,
 1987; Yang et al., 2020).
 
-**Iteration.** For given tau the minimiser is found by the Levenberg-Marquardt iteration of the paper with the weighted
+**Iteration.** For given tau the minimiser is found by the Levenberg-Marquardt iteration of `descent` with the weighted
 matrix J^T W J in place of J^T J.
 
 **Covariance.** Huber's formula for M-estimators (1981, section 7.6), for an effective number of independent pairs that
@@ -31,7 +31,8 @@ import numpy as np
 
 from leadline.base.arrays import Float64Array, IndexArray
 from leadline.core.fit import descent, normal_equations
-from leadline.core.fit.descent import Descent, Problem, StopReason, Sums, Theta, levenberg_marquardt
+from leadline.core.fit.curve import Centred, Range, Theta, to_centred
+from leadline.core.fit.descent import Descent, Problem, StopReason, Sums, descend, levenberg_marquardt
 from leadline.core.fit.normal_equations import CAUCHY, CHUNK, GEMAN_MCCLURE, HUBER, SQUARED
 from leadline.core.options import FitOptions
 
@@ -51,6 +52,8 @@ SCALE_TOLERANCE = 0.01
 """Relative change of tau at which the alternation stops; the statistical error of tau is of order 1 / sqrt(n)."""
 MAX_SCALE_UPDATES = 30
 """Largest number of alternations; a handful is usual."""
+MAX_START = 5.0
+"""Largest |exponent| at the start of a fit with a penalty; the curve's ends stay where they are."""
 EDGE_SHARE = 0.02
 """Share of the pairs beyond each edge of the measured range, so that a single outlier does not extend it."""
 GAIN_GROWTH = 0.5
@@ -81,8 +84,8 @@ class Shrinkage:
         edges = (float(ordered[few]), float(ordered[x.size - 1 - few]))
         return cls(problem(theta)[0] / effective, spread, edges, problem.plain.domain)
 
-    def terms(self, theta: Theta) -> list[tuple[float, Theta]]:
-        """Value of each term in standard deviations, and its derivatives in theta."""
+    def terms(self, theta: Centred) -> list[tuple[float, Centred]]:
+        """Value of each term in standard deviations, and its derivatives in (exponent, log gain, offset)."""
         terms = [(float(theta[0]) / self.spread, np.array([1.0 / self.spread, 0.0, 0.0]))]
         for edge, end in zip(self.edges, self.domain, strict=True):
             (inner, inner_slope), (outer, outer_slope) = log_gain(theta, edge), log_gain(theta, end)
@@ -91,8 +94,8 @@ class Shrinkage:
         return terms
 
 
-def log_gain(theta: Theta, x: float) -> tuple[float, Theta]:
-    """log(d log t / d log h) at x = log(h / centre), eq:gain, and its derivatives in theta.
+def log_gain(theta: Centred, x: float) -> tuple[float, Centred]:
+    """log(d log t / d log h) at x = log(h / centre), eq:gain, and its derivatives in (exponent, log gain, offset).
 
     With u = gain e^(exponent x) it is log(u / (u + c)) = -log(1 + v), v = (c / gain) e^(-exponent x).
     """
@@ -132,20 +135,33 @@ class Reweighted:
         return cls(plain, target, variance, np.ones(target.size), in_logs, *LOSSES[options.loss])
 
     def __call__(self, theta: Theta) -> Sums:
-        numbers = self.plain.parameters(theta)
+        numbers = self.plain.numbers(theta)
         if numbers is None:
             return math.inf, theta, np.eye(3)
         sums = np.empty((-(-self.target.size // CHUNK), 10))
-        normal_equations.robust_equations(
-            self.plain.x, self.target, self.inverse_sigma, *numbers, self.in_logs, self.loss, self.width, sums
+        normal_equations.curve_equations(
+            self.plain.x, self.target, self.inverse_sigma, self.in_logs, self.loss, self.width, numbers, sums
         )
         cost, gradient, matrix = descent.sum_chunks(sums)
         if self.penalty is not None:
-            for value, slope in self.penalty.terms(theta):
+            try:
+                centred, slopes = to_centred(theta, self.ends)
+            except (OverflowError, ZeroDivisionError, ValueError):  # the exponent is far too large for the penalty
+                return math.inf, theta, np.eye(3)
+            for value, of_centred in self.penalty.terms(centred):
+                slope = of_centred @ slopes
                 cost += self.penalty.weight * value * value
                 gradient += self.penalty.weight * value * slope
                 matrix += self.penalty.weight * slope[:, np.newaxis] * slope
         return cost, gradient, matrix
+
+    @property
+    def ends(self) -> Range:
+        return self.plain.ends
+
+    @property
+    def domain(self) -> Range:
+        return self.plain.domain
 
     @property
     def floor(self) -> float:
@@ -162,11 +178,12 @@ class Reweighted:
         )
 
     def residuals(self, theta: Theta) -> Float64Array:
-        numbers = self.plain.parameters(theta)
-        residual = np.full(self.target.size, np.inf)
+        numbers = self.plain.numbers(theta)
+        rows = np.full((4, self.target.size), np.inf)
         if numbers is not None:
-            normal_equations.robust_residuals(self.plain.x, self.target, *numbers, self.in_logs, residual)
-        return residual
+            normal_equations.curve_rows(self.plain.x, self.target, self.in_logs, numbers, rows)
+        residuals: Float64Array = rows[0]
+        return residuals
 
     def rescaled(self, theta: Theta, weights: Float64Array | None = None) -> Reweighted:
         """The same problem with tau estimated from the residuals at `theta`, optionally weighted.
@@ -197,13 +214,13 @@ class Reweighted:
 
     def weights(self, theta: Theta) -> Float64Array:
         """w = d rho / d z^2 of each pair: one for the squared loss, near zero for an outlier."""
-        z = self.residuals(theta) * self.inverse_sigma
-        u = (z / self.width) ** 2
-        if self.loss == HUBER:
-            return 1.0 / np.maximum(np.sqrt(u), 1.0)
-        if self.loss == CAUCHY:
-            return 1.0 / (1.0 + u)
-        return 1.0 / (1.0 + u) ** 2 if self.loss == GEMAN_MCCLURE else np.ones_like(u)
+        with np.errstate(over="ignore"):  # the weight of a residual whose square overflows is zero
+            u = (self.residuals(theta) * self.inverse_sigma / self.width) ** 2
+            if self.loss == HUBER:
+                return 1.0 / np.maximum(np.sqrt(u), 1.0)
+            if self.loss == CAUCHY:
+                return 1.0 / (1.0 + u)
+            return 1.0 / (1.0 + u) ** 2 if self.loss == GEMAN_MCCLURE else np.ones_like(u)
 
     def information(self, theta: Theta, weights: Float64Array, effective: float) -> Float64Array | None:
         """Inverse covariance of `theta` without the penalty, by Huber's formula for M-estimators.
@@ -293,7 +310,12 @@ def robust_descent(
     if options.exponent_spread is not None:
         _, effective = effective_weights(problem, theta, groups)
         problem = replace(problem, penalty=Shrinkage.of(problem, theta, effective, options.exponent_spread))
-    theta, costs, iterations, stopped = levenberg_marquardt(problem, theta, options.max_iterations, options.tolerance)
+        # The penalty is huge at large exponents and next to a pole, where the run without it may have ended. The curve
+        # with the same ends and exponent 0 has neither.
+        largest = min(max(theta[0], -MAX_START), MAX_START)
+        bent = [np.array([share * largest, theta[1], theta[2]]) for share in (1.0, 0.9, 0.5, 0.0)]
+        theta = min((*bent, *(theta for _, theta in starts)), key=lambda at: problem(at)[0])
+    theta, costs, iterations, stopped = descend(problem, theta, options.max_iterations, options.tolerance)
     weights, effective = effective_weights(problem, theta, groups)
     descents.append(Descent(start, float(theta[0]), scale * problem.plain.rmse(theta), iterations, stopped))
     information = problem.information(theta, weights, effective)

@@ -117,6 +117,58 @@ def _equal(new: Any, old: Any) -> bool:
     return type(new) is type(old) and bool(new == old)
 
 
+@dataclass(frozen=True, eq=False)
+class ResidualProblem:
+    """The residual system of one image, as the options choose it, and the values that its measurements prescribe.
+
+    Attributes
+    ----------
+    valid : (H, W) bool
+        Pixels between which differences count.
+    targets : (n,) float64
+        Log residual of each measurement.
+    weights : (n,) float64 or None
+        Weight of each measurement in units of the gradient weight, infinite for a hard one; None if all are hard.
+    exact : (n,) bool
+        Measurements that are returned bit for bit.
+    edges : two float32 arrays or None
+        Weights towards the right and the lower neighbour; None if all are 1.
+    options : ReconstructionOptions
+        Weights of the terms of the energy.
+    adapted : Adapted or None
+        How the weights were chosen, with ``system="adaptive"``.
+    """
+
+    valid: BoolArray
+    targets: Float64Array
+    weights: Float64Array | None
+    exact: BoolArray
+    edges: tuple[Float32Array, Float32Array] | None
+    options: ReconstructionOptions
+    adapted: Adapted | None
+
+
+def residual_problem(
+    calibrated: Float32Array,
+    where: IndexArray,
+    measured: FloatArray,
+    options: ReconstructionOptions,
+    *,
+    weights: Float64Array | None = None,
+    neighbours: Neighbours | None = None,
+) -> ResidualProblem:
+    """The system that `reconstruct` solves; the arguments are its own."""
+    valid = np.isfinite(calibrated)
+    exact = np.ones(where.size, np.bool_) if weights is None else np.isinf(weights)
+    if options.system != "adaptive":
+        targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
+        return ResidualProblem(valid, targets, weights, exact, None, options, None)
+    adapted = adapt(calibrated, where, measured, neighbours)
+    weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
+    options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
+    return ResidualProblem(valid, adapted.targets, weights, exact, adapted.edges, options, adapted)
+
+
 def reconstruct(
     calibrated: Float32Array,
     where: IndexArray,
@@ -139,19 +191,12 @@ def reconstruct(
     >>> float(depth[1, 1]), bool(2.0 < depth[3, 3] < 2.5), reconstruction.converged
     (2.5, True, True)
     """
-    exact = slice(None) if weights is None else np.isinf(weights)
-    edges = adapted = None
-    if options.system == "adaptive":
-        adapted = adapt(calibrated, where, measured, neighbours)
-        edges, targets = adapted.edges, adapted.targets
-        weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
-        options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
-    else:
-        targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
+    problem = residual_problem(calibrated, where, measured, options, weights=weights, neighbours=neighbours)
     cache = cache or SolverCache()
-    system = cache.system(np.isfinite(calibrated), where, options, edges, weights)
-    solution = cache.solve(system, targets)
+    system = cache.system(problem.valid, where, problem.options, problem.edges, problem.weights)
+    solution = cache.solve(system, problem.targets)
     depth = np.empty(calibrated.shape, measured.dtype)
     kernels.correct_depth(calibrated, solution.field, depth)
-    depth.ravel()[where[exact]] = measured[exact]
-    return depth, Reconstruction(solution.status, solution.iterations, solution.residual, solution.history, adapted)
+    depth.ravel()[where[problem.exact]] = measured[problem.exact]
+    statistics = solution.status, solution.iterations, solution.residual, solution.history
+    return depth, Reconstruction(*statistics, problem.adapted)

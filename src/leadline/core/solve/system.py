@@ -110,10 +110,8 @@ class System:
     def solve_rhs(self, rhs: FloatArray) -> Solution:
         """Return the field with Q r = rhs on the free pixels and zeros elsewhere, as derivatives of a solution need it.
 
-        `rhs` is (H, W). Only for a system with edge weights: the operator of the paper's system has no right-hand side.
+        `rhs` is (H, W).
         """
-        if self.operator.edges is None:
-            raise InputError(f"{param('edges')} are needed for a solve with a right-hand side; give weights of 1.")
         padded = np.zeros(self.operator.code.shape)
         padded[1:-1, 1:-1] = rhs
         return self._solve(np.zeros_like(padded), padded, None)

@@ -1,0 +1,49 @@
+"""How numba's threads are started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from leadline.base.jit import WAITING
+
+PROGRAM = """
+import os
+import numba, numpy as np
+import leadline
+before = dict(os.environ)
+prior = np.linspace(1.0, 2.0, 64 * 48).reshape(48, 64)
+sparse = np.zeros_like(prior)
+sparse[::8, ::8] = 3.0 * prior[::8, ::8]
+leadline.complete(prior, sparse)
+assert dict(os.environ) == before
+print(numba.threading_layer())
+"""
+
+
+def spin_count(**settings: str) -> str:
+    """The number of times that a waiting thread spins in a process that completes an image, as OpenMP reports it."""
+    where = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**where, "OMP_DISPLAY_ENV": "verbose", **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if done.stdout.strip() != "omp" or "GOMP_SPINCOUNT" not in done.stderr:
+        pytest.skip(f"numba uses the threading layer {done.stdout.strip()}, not GNU OpenMP")
+    line = next(line for line in done.stderr.splitlines() if "GOMP_SPINCOUNT" in line)
+    return line.split("'")[1]
+
+
+def test_threads_spin_for_microseconds_only() -> None:
+    assert spin_count() == WAITING["GOMP_SPINCOUNT"]
+
+
+def test_settings_of_the_user_are_respected() -> None:
+    assert spin_count(GOMP_SPINCOUNT="1234") == "1234"
+    assert int(spin_count(OMP_WAIT_POLICY="active")) > 1234

@@ -1,0 +1,263 @@
+"""Regions whose measurements are wrong together: rendered, made up on real scenes, and real glass."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from functools import cache
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from leadline.bench.sources import blend_with_reference
+from leadline.core import regions
+from leadline.core.options import CompletionOptions
+from leadline.core.outliers import MAX_PRIOR_ERROR, RegionReason
+from leadline.core.pipeline import align, complete
+from leadline.core.prior import Prior
+from leadline.core.regions import find_regions
+from leadline.core.stream import Stream
+from leadline.datasets.rendered import network_like_prior, render
+from leadline.datasets.scene_folders import SceneFolders
+from leadline.priors.onnx import OnnxPrior
+from support.paths import SHARED
+
+REGIONS = CompletionOptions(outliers="regions")
+PANE = np.s_[150:260, 200:330]  # a part of the rendered room
+DATA, NETWORK = SHARED / "data", SHARED / "models" / "tcmonodepth_small.onnx"
+real = pytest.mark.skipif(
+    not (DATA.is_dir() and NETWORK.is_file()), reason=f"needs the scenes and the network in {SHARED}, which are absent"
+)
+
+
+@pytest.fixture(scope="module")
+def room():
+    """A rendered room, a good prior of it, and every eighth pixel measured."""
+    reference = render(480, 360).reference
+    prior = blend_with_reference(Prior(network_like_prior(reference)), reference, 0.9)
+    sparse = np.full_like(reference, np.nan)
+    sparse[4::8, 4::8] = reference[4::8, 4::8]
+    return reference, prior, sparse
+
+
+def behind_glass(sparse, factor=1.3):
+    glass = np.zeros(sparse.shape, np.bool_)
+    glass[PANE] = True
+    return np.where(glass, factor * sparse, sparse).astype(np.float32), glass & np.isfinite(sparse)
+
+
+def absrel(depth, reference, where=None):
+    error = np.abs(depth - reference) / reference
+    return float(np.nanmean(error if where is None else error[where]))
+
+
+def left_out(result):
+    mask = np.zeros(result.depth.shape, np.bool_)
+    mask.flat[result.outliers.where] = True
+    return mask
+
+
+def test_a_pane_of_glass_is_left_out_and_nothing_else(room):
+    reference, prior, sparse = room
+    seen, glass = behind_glass(sparse)
+    result = complete(prior, seen, options=REGIONS)
+    np.testing.assert_array_equal(left_out(result), glass)
+    (region,) = result.outliers.regions
+    assert region.count == glass.sum()
+    assert region.deviation == pytest.approx(np.log(1.3), abs=0.02)
+    assert region.reason is RegionReason.PRIOR_CONTINUES
+    assert (result.outliers.region == 1).all()
+    assert (result.outliers.deviation > result.outliers.threshold).all()
+    known = complete(prior, np.where(glass, np.nan, seen))
+    np.testing.assert_array_equal(result.depth, known.depth)
+    assert absrel(result.depth, reference) < 0.1 * absrel(complete(prior, seen).depth, reference)
+
+
+def test_the_result_states_what_was_left_out(room):
+    _, prior, sparse = room
+    seen, glass = behind_glass(sparse)
+    result = complete(prior, seen, options=REGIONS)
+    assert f"{glass.sum()} more left out as outliers" in str(result)
+    assert f"region {glass.sum()} measurements, on average 29.9 % too far" in str(result)
+    recorded = json.loads(json.dumps(result.to_dict()))["outliers"]
+    assert recorded["count"] == glass.sum()
+    assert recorded["where"] == []
+    (region,) = recorded["regions"]
+    assert (region["count"], region["reason"]) == (glass.sum(), "prior_continues")
+    assert "region none found" in str(complete(prior, sparse, options=REGIONS))
+
+
+def test_single_outliers_have_no_region(room):
+    _, prior, sparse = room
+    spoilt = sparse.copy()
+    spoilt[100, 100] *= 3
+    result = complete(prior, spoilt, options=CompletionOptions(outliers="single"))
+    assert 100 * sparse.shape[1] + 100 in result.outliers.where
+    assert not result.outliers.region.any()
+    assert result.outliers.regions == ()
+    assert "region" not in str(result)
+
+
+def test_a_single_outlier_is_not_a_region(room):
+    _, prior, sparse = room
+    spoilt = sparse.copy()
+    spoilt[100, 100] *= 3
+    assert complete(prior, spoilt, options=REGIONS).outliers.where.size == 0
+
+
+@pytest.mark.parametrize("pattern", ["dense", "random"])
+def test_other_patterns(room, pattern, rng):
+    reference, prior, _ = room
+    sparse = reference if pattern == "dense" else np.where(rng.random(reference.shape) < 0.01, reference, np.nan)
+    seen, glass = behind_glass(sparse)
+    found = left_out(complete(prior, seen, options=REGIONS))
+    assert found[glass].mean() > 0.99
+    assert (found & ~glass).sum() <= 0.02 * glass.sum()
+
+
+def test_a_weak_prior_leaves_nothing_out(room, rng):
+    _, _, sparse = room
+    seen, _ = behind_glass(sparse)
+    rows, columns = np.indices(sparse.shape)
+    bumps = np.exp(0.3 * np.sin(rows / 17) * np.sin(columns / 23))
+    prior = render(480, 360).reference * bumps
+    result = complete(prior, seen, options=REGIONS)
+    assert result.outliers.where.size == 0
+    assert result.outliers.prior_error > MAX_PRIOR_ERROR
+    assert "it cannot judge measurements" in str(result)
+    np.testing.assert_array_equal(result.depth, complete(prior, seen).depth)
+
+
+def test_a_region_that_is_too_near_is_kept(room):
+    _, prior, sparse = room
+    seen, _ = behind_glass(sparse, factor=0.8)
+    assert complete(prior, seen, options=REGIONS).outliers.where.size == 0
+
+
+def test_few_measurements_are_all_kept(room, rng):
+    _, prior, sparse = room
+    few = np.where(rng.random(sparse.shape) < 60 / np.isfinite(sparse).sum(), sparse, np.nan)
+    outliers = complete(prior, few, options=REGIONS).outliers
+    assert outliers.where.size == 0
+    assert outliers.prior_error is None
+
+
+def test_an_edge_of_the_prior_explains_a_deviation(rng):
+    """What lies behind an edge deviates by as much as a region would, and the prior has its edge in the same place."""
+    rows, columns = np.mgrid[4:480:8, 4:640:8]
+    strip = (rows > 380) & (columns > 200) & (columns < 400)
+    ripple = 0.01 * np.sin(rows / 40) * np.sin(columns / 50)
+    residuals = np.where(strip, 0.08, ripple)
+    where = (rows * 640 + columns).ravel()
+    flat = np.log(2 + rows / 480)
+    far = (rows < 200) & (
+        columns > 400
+    )  # more of the image has the strip's depth, so that the response is not at fault
+    edge = np.where(strip | far, flat.max() + 0.5 + 1e-3 * rng.random(rows.shape), flat)
+    assert find_regions(residuals.ravel(), flat.ravel(), where, (480, 640)).where.size == strip.sum()
+    assert find_regions(residuals.ravel(), edge.ravel(), where, (480, 640)).where.size == 0
+    beyond_doubt = np.where(strip, 0.25, ripple)
+    found = find_regions(beyond_doubt.ravel(), edge.ravel(), where, (480, 640))
+    assert found.where.size == strip.sum()
+    assert found.regions[0].reason is RegionReason.FAR_BEHIND
+
+
+def test_streams_and_align_take_the_policy(room):
+    _, prior, sparse = room
+    seen, glass = behind_glass(sparse)
+    stream = Stream(REGIONS)
+    first = stream(prior, seen)
+    np.testing.assert_array_equal(first.depth, complete(prior, seen, options=REGIONS).depth)
+    assert stream(prior, sparse).outliers.where.size == 0
+    assert left_out(stream(prior, seen))[glass].all()
+    known = align(prior, np.where(glass, np.nan, seen)).calibrated
+    np.testing.assert_array_equal(align(prior, seen, options=REGIONS).calibrated, known)
+
+
+# Twins of the compiled kernels
+
+
+def test_cell_medians(rng):
+    cell, values = rng.integers(0, 40, 300), rng.normal(size=(2, 300))
+    medians = np.full((2, 50), np.nan)
+    regions._cell_medians(cell, values, medians)
+    for k in range(50):
+        inside = cell == k
+        expected = np.median(values[:, inside], axis=1) if inside.any() else [np.nan, np.nan]
+        np.testing.assert_array_equal(medians[:, k], expected)
+
+
+def test_the_background_reproduces_a_plane_among_regions(rng):
+    grid = (40, 60)
+    cells = np.sort(rng.choice(2400, 1500, replace=False))
+    rows, columns = np.divmod(cells, 60)
+    plane = 0.1 + 0.002 * rows - 0.001 * columns
+    bump = (rows > 10) & (rows < 18) & (columns > 20) & (columns < 32)
+    values = plane + 1e-3 * rng.normal(size=1500) + 0.2 * bump
+    np.testing.assert_allclose(regions._background(values, cells, grid), plane, atol=1e-3)
+
+
+def test_growth_equals_repeated_dilation(rng):
+    d, log_t = rng.random((30, 40)), rng.random((30, 40))
+    labels = np.zeros(d.shape, np.int32)
+    count = regions._grow(d, log_t, 0.9, np.full(d.shape, 0.4), labels)
+    inside = d > 0.9
+    while True:
+        grown = inside.copy()
+        for row, column in np.argwhere(inside):
+            part = np.s_[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
+            joined = (d[part] > 0.9) & (d[row, column] > 0.9) | (abs(log_t[part] - log_t[row, column]) < 0.9)
+            grown[part] |= (d[part] > 0.4) & joined
+        if np.array_equal(grown, inside):
+            break
+        inside = grown
+    np.testing.assert_array_equal(labels > 0, inside)
+    assert labels.max() == count
+
+
+# Real scenes
+
+
+@cache
+def scene(name):
+    """Reference and priors of a scene: the network's, and nine tenths of the way from it to the reference."""
+    loaded = SceneFolders(DATA).load(name)
+    weak = OnnxPrior(NETWORK, threads=1)(loaded.image)
+    return loaded.reference, weak, Prior(blend_with_reference(weak, loaded.reference, 0.9))
+
+
+@real
+def test_real_glass():
+    name = "cleargrasp_d435/real_val_123"
+    reference, weak, strong = scene(name)
+    folders = SceneFolders(DATA)
+    inside = np.asarray(Image.open(DATA / name / folders.describe(name)["regions"][0]["file"]).convert("L")) > 0
+    sparse = np.full_like(reference, np.nan)
+    sparse[::8, ::8] = next(iter(folders.load(name).sparse.values())).values[::8, ::8]
+    by_hand = complete(strong, np.where(inside, np.nan, sparse)).depth
+    kept, found = complete(strong, sparse).depth, complete(strong, sparse, options=REGIONS).depth
+    assert absrel(found, reference, inside) < 1.3 * absrel(by_hand, reference, inside)
+    assert absrel(found, reference, inside) < 0.4 * absrel(kept, reference, inside)
+    assert absrel(found, reference, ~inside) < 1.01 * absrel(kept, reference, ~inside)
+    assert complete(weak, sparse, options=REGIONS).outliers.where.size == 0
+
+
+@real
+@pytest.mark.parametrize("name", ["ibims1/restaurant_11", "prior_da/sample1_hotel_with_prior"])
+def test_made_up_regions_on_real_scenes(name):
+    reference, weak, strong = scene(name)
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    depth, mask = reference.copy(), np.zeros(reference.shape, np.bool_)
+    for _ in range(2):
+        row, column = (rng.integers(0, size - 60) for size in reference.shape)
+        part = np.s_[row : row + 60, column : column + 60]
+        depth[part], mask[part] = reference[part] * rng.uniform(1.15, 1.4), True
+    sparse = np.full_like(depth, np.nan)
+    sparse[4::8, 4::8] = depth[4::8, 4::8]
+    known = complete(strong, np.where(mask, np.nan, sparse)).depth
+    result = complete(strong, sparse, options=REGIONS)
+    assert absrel(result.depth, reference) < 1.15 * absrel(known, reference)
+    clean = np.where(np.isfinite(sparse), reference, np.nan)
+    for prior, measured in ((weak, sparse), (weak, clean), (strong, clean)):
+        assert complete(prior, measured, options=REGIONS).outliers.where.size == 0
