@@ -109,52 +109,6 @@ def test_fixed_coordinates_recover_their_own_line(mode, loss):
     torch.testing.assert_close(result.calibrated, truth, rtol=1e-6 if loss == "squared" else 1e-3, atol=0)
 
 
-def test_gradients_of_the_whole_completion_agree_with_differences():
-    generator = torch.Generator().manual_seed(1)
-    shape = (10, 13)
-    prior = torch.rand(shape, generator=generator, dtype=torch.float64) + 1
-    measured = torch.zeros(shape, dtype=torch.bool)
-    measured.view(-1)[torch.randperm(130, generator=generator)[:30]] = True
-    noise = 0.05 * torch.rand(shape, generator=generator, dtype=torch.float64)
-    values = (2 * prior**1.3 + noise)[measured]
-    holes = torch.zeros(shape, dtype=torch.bool)
-    holes[3:5, 4:6] = True
-    options = CompletionOptions.paper(reconstruction=ReconstructionOptions.paper(tolerance=1e-12))
-
-    def depth(prior, values):
-        sparse = torch.zeros(shape, dtype=torch.float64).masked_scatter(measured, values)
-        return torch.nan_to_num(lt.complete(prior, sparse, ~holes, options=options).depth)
-
-    inputs = (prior.requires_grad_(), values.clone().requires_grad_())
-    assert torch.autograd.gradcheck(depth, inputs, atol=2e-4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("preset", ["best", "paper"])
-def test_both_backends_have_the_same_gradients(preset):
-    prior, sparse = scene(5)
-    gradients = []
-    for backend in ("core", "tensor"):
-        inputs = [torch.tensor(values, requires_grad=True) for values in (np.nan_to_num(prior, nan=0.0), sparse)]
-        out = lt.complete(*inputs, options=preset, backend=backend)
-        torch.nan_to_num(out.depth).square().mean().backward()
-        gradients.append([tensor.grad for tensor in inputs])
-    for one, other in zip(*gradients, strict=True):
-        assert torch.isfinite(one).all()
-        assert float((one - other).norm() / one.norm()) < 5e-3  # both adjoint solves stop at the options' tolerance
-
-
-def test_a_fixed_number_of_steps_compiles_to_one_graph_and_agrees():
-    prior, sparse = (torch.tensor(values) for values in scene(6))
-    expected = lt.complete(prior, sparse, options="paper")
-    plain = lt.complete(prior, sparse, options="paper", iterations=8)
-    assert lt.FIT_STATUSES[int(plain.status)] is FitStatus.CONVERGED
-    torch.testing.assert_close(plain.depth, expected.depth, rtol=RELATIVE, atol=0, equal_nan=True)
-    graph = torch.compile(
-        lambda p, s: lt.complete(p, s, options="paper", iterations=8).depth, fullgraph=True, backend="eager"
-    )
-    torch.testing.assert_close(graph(prior, sparse), plain.depth, rtol=1e-5, atol=0, equal_nan=True)
-
-
 def test_what_cannot_be_done_is_said():
     prior, sparse = (torch.tensor(values) for values in scene(7))
     with pytest.raises(InputError, match=r"`sparse` must have the prior's shape \(45, 62\), got \(45, 61\)"):
@@ -163,12 +117,14 @@ def test_what_cannot_be_done_is_said():
         lt.complete(prior.numpy(), sparse)
     with pytest.raises(InputError, match="`valid` must be a boolean tensor"):
         lt.complete(prior, sparse, sparse)
-    with pytest.raises(InputError, match="`iterations` fixes the number of steps"):
-        lt.complete(prior, sparse, iterations=8)
     with pytest.raises(InputError, match="`backend='core'` is for float32 tensors on the CPU"):
         lt.complete(prior.double(), sparse.double(), backend="core")
-    with pytest.raises(InputError, match="`iterations` is for tensor operations"):
-        lt.complete(prior, sparse, options="paper", iterations=8, backend="core")
+    with pytest.raises(InputError, match="`noise` must be a number or a tensor"):
+        lt.complete(prior, sparse, noise="small")
+    with pytest.raises(InputError, match=r"`edges` must have shapes \(1, 45, 61\) and \(1, 44, 62\)"):
+        lt.complete(prior, sparse, edges=(prior, prior))
+    with pytest.raises(InputError, match="`edges` must be above 0 and at most 1"):
+        lt.complete(prior, sparse, edges=(2 * torch.ones(45, 61), torch.ones(44, 62)), backend="tensor")
     jacobi = CompletionOptions.paper(reconstruction=ReconstructionOptions.paper(solver="jacobi"))
     with pytest.raises(InputError, match="exists in the compiled solver only"):
         lt.complete(prior, sparse, options=jacobi, backend="tensor")
@@ -181,3 +137,49 @@ def test_narrow_types_are_widened_and_integers_accepted():
     result = lt.complete(torch.tensor(prior).bfloat16(), torch.tensor(sparse))
     assert result.depth.dtype == torch.float32
     assert lt.complete(torch.tensor(prior), torch.tensor(sparse).int()).depth.dtype == torch.float32
+
+
+@pytest.mark.parametrize("options", ["best", "paper"])
+def test_autocast_does_not_reach_the_solve(options):
+    prior, sparse = (torch.tensor(values) for values in scene(9))
+    expected = lt.complete(prior, sparse, options=options, backend="tensor").depth
+    with torch.autocast("cpu", torch.bfloat16):
+        result = lt.complete(prior, sparse, options=options, backend="tensor").depth
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("backend", ["core", "tensor"])
+def test_edge_weights_of_one_are_those_of_the_paper(backend):
+    prior, sparse = scene(10)
+    ones = torch.ones(prior.shape[0], prior.shape[1] - 1), torch.ones(prior.shape[0] - 1, prior.shape[1])
+    inputs = torch.tensor(prior), torch.tensor(sparse)
+    result = lt.complete(*inputs, edges=ones, options="paper", backend=backend)
+    assert_same(result.depth, leadline.complete(prior, sparse, options="paper").depth, sparse)
+    cut = ones[0].clone()
+    cut[:, 30] = 1e-3
+    assert not torch.allclose(lt.complete(*inputs, edges=(cut, ones[1]), options="paper").depth, result.depth)
+
+
+@pytest.mark.filterwarnings("ignore::leadline.base.errors.InputWarning")  # of the core, about anti-correlation
+@pytest.mark.parametrize("mode", ["depth", "log", "disparity"])
+def test_fallbacks_of_fixed_coordinates(mode):
+    prior, sparse = (torch.tensor(values) for values in scene(11, holes=False))
+    one, opposite = torch.zeros_like(sparse), torch.where(sparse > 0, 5.0 / prior, 0.0)
+    one[3, 4] = 2.0
+    batch = torch.stack((sparse, torch.zeros_like(sparse), one, opposite))
+    result = lt.align(prior.expand_as(batch), batch, mode=mode)
+    wanted = (FitStatus.CONVERGED, FitStatus.NO_MEASUREMENTS, FitStatus.SCALE_ONLY, FitStatus.ANTI_CORRELATED)
+    assert tuple(lt.FIT_STATUSES[code] for code in result.status.tolist()) == wanted
+    assert torch.isnan(result.calibrated[1]).all()
+    torch.testing.assert_close(result.calibrated[2], prior * (2.0 / prior[3, 4]))
+    expected = leadline.align(prior.numpy(), opposite.numpy(), options="paper").calibrated
+    torch.testing.assert_close(result.calibrated[3], torch.tensor(expected))
+
+
+@pytest.mark.full
+def test_four_million_pixels():
+    prior, sparse = scene(12, shape=(2048, 2048), stride=8)
+    expected = leadline.complete(prior, sparse, options="paper").depth
+    result = lt.complete(torch.tensor(prior), torch.tensor(sparse), options="paper", backend="tensor")
+    assert_same(result.depth, expected, sparse)

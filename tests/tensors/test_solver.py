@@ -86,32 +86,13 @@ def test_a_batch_equals_its_items():
         torch.testing.assert_close(together.field[k], alone.field[0], rtol=0, atol=1e-7)
 
 
-def test_a_fixed_number_of_steps_reads_no_value():
-    """Fake tensors have no values: any look at one, and any shape that depends on one, raises."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    _, _, parts = problem((48, 64), 1e-3, soft=False)
-    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
-        system, fixed, rhs, guess = parts
-        fake = System(
-            *(mode.from_tensor(mask) for mask in (system.free, system.valid)),
-            Graph(mode.from_tensor(system.graph.right), mode.from_tensor(system.graph.down)),
-            mode.from_tensor(system.mass),
-            mode.from_tensor(system.bending),
-        )
-        solution = solve(
-            fake, *(mode.from_tensor(t) for t in (fixed, rhs, guess)), tolerance=0.0, max_iterations=9, iterations=8
-        )
-    assert solution.field.shape == fixed.shape
-
-
 def test_gradients_agree_with_differences():
     torch.manual_seed(0)
-    shape = (2, 7, 9)
+    shape = (2, 6, 7)
     valid = torch.ones(shape, dtype=torch.bool)
     valid[0, 2:4, 3:5] = False
     free = valid.clone()
-    free[:, 0, 0] = free[:, 5, 6] = False
+    free[:, 0, 0] = free[:, 5, 5] = False
     unit = unit_graph(valid, torch.float64)
     right, down = (0.8 * torch.rand_like(edges) + 0.1 for edges in (unit.right, unit.down))
     mass = torch.full(shape, 1e-2, dtype=torch.float64)
@@ -127,4 +108,6 @@ def test_gradients_agree_with_differences():
         )
         return solution.field * valid
 
-    assert torch.autograd.gradcheck(field, [t.clone().requires_grad_() for t in inputs], atol=1e-6, rtol=1e-4)
+    assert torch.autograd.gradcheck(
+        field, [t.clone().requires_grad_() for t in inputs], atol=1e-6, rtol=1e-4, fast_mode=True
+    )

@@ -13,8 +13,17 @@ try:
 except ImportError as error:
     raise MissingExtra("torch", "torch", "leadline.torch") from error
 
-from leadline.torch.align import FIT_STATUSES
-from leadline.torch.completion import Alignment, Completed, Completion, align, complete
-from leadline.torch.reconstruct import SOLVE_STATUSES
+from leadline.torch.completion import Completion, align, complete
+from leadline.torch.results import FIT_STATUSES, GRADIENT_STATUSES, SOLVE_STATUSES, Alignment, Completed, GradientStatus
 
-__all__ = ["FIT_STATUSES", "SOLVE_STATUSES", "Alignment", "Completed", "Completion", "align", "complete"]
+__all__ = [
+    "FIT_STATUSES",
+    "GRADIENT_STATUSES",
+    "SOLVE_STATUSES",
+    "Alignment",
+    "Completed",
+    "Completion",
+    "GradientStatus",
+    "align",
+    "complete",
+]

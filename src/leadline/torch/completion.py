@@ -8,7 +8,8 @@ tensors on the CPU take the compiled solver, which is faster there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -18,79 +19,19 @@ from leadline.base.errors import InputError, NotConverged, param, require_choice
 from leadline.core.fit.estimator import FitStatus
 from leadline.core.options import CompletionOptions, FitOptions, as_options
 from leadline.core.solve.cg import SolveStatus
-from leadline.torch.align import (
+from leadline.torch.align import Aligned, Kind, Loss, Mode, align_batch, align_coordinate, align_fixed_steps
+from leadline.torch.reconstruct import Backend, Reconstructed, reconstruct_batch, reconstruct_fixed_steps
+from leadline.torch.results import (
+    FAILED,
     FIT_STATUSES,
-    Aligned,
-    Kind,
-    Loss,
-    Mode,
-    align_batch,
-    align_coordinate,
-    align_fixed_steps,
+    SOLVE_STATUSES,
+    Alignment,
+    Completed,
+    FittedResponses,
 )
-from leadline.torch.reconstruct import SOLVE_STATUSES, Backend, reconstruct_batch, reconstruct_fixed_steps
 from leadline.torch.shapes import Batch, as_batch
 
-
-@dataclass(frozen=True)
-class Alignment:
-    """The prior in metres and its response. Maps have the prior's shape; other tensors are (B,), or () for one map.
-
-    Attributes
-    ----------
-    calibrated : tensor
-        t in metres, NaN where the prior is invalid.
-    exponent, gain, offset, scale : tensors, float64
-        The paper's lambda, alpha, beta and s_0.
-    rmse : tensor, float64
-        Root mean square residual of the fit in metres.
-    status : tensor, uint8
-        Index into `FIT_STATUSES`; `messages` gives the sentences.
-    differentiable : tensor, bool
-        False where the parameters do not determine a gradient, e.g. on a plateau of the cost. It is zero there.
-    """
-
-    calibrated: Tensor
-    exponent: Tensor
-    gain: Tensor
-    offset: Tensor
-    scale: Tensor
-    rmse: Tensor
-    status: Tensor
-    differentiable: Tensor
-
-    @property
-    def messages(self) -> list[str]:
-        """The status of each item as a sentence."""
-        return [str(FIT_STATUSES[code]) for code in self.status.reshape(-1).tolist()]
-
-
-@dataclass(frozen=True)
-class Completed(Alignment):
-    """Dense metric depth, and how it was obtained.
-
-    Attributes
-    ----------
-    depth : tensor
-        Metres; equal to the measurement, bit for bit, where there is one that is taken as exact.
-    solve_status : tensor, uint8
-        Index into `SOLVE_STATUSES`.
-    iterations : tensor, int64
-        Conjugate gradient steps.
-    residual : tensor, float64
-        True relative residual at the end.
-    """
-
-    depth: Tensor
-    solve_status: Tensor
-    iterations: Tensor
-    residual: Tensor
-
-    @property
-    def messages(self) -> list[str]:
-        """The statuses of fit and solve of each item as sentences."""
-        solves = [str(SOLVE_STATUSES[code]) for code in self.solve_status.reshape(-1).tolist()]
-        return [f"fit {fit}; solve {solve}" for fit, solve in zip(super().messages, solves, strict=True)]
+_RESPONSE_FIELDS = tuple(field.name for field in fields(FittedResponses))
 
 
 def align(
@@ -120,7 +61,7 @@ def align(
     loss : {"squared", "cauchy"}
         Cauchy's loss limits the influence of outliers.
     strict : bool
-        Raise `NotConverged` if any item took a fallback.
+        Raise `NotConverged` if any item took a fallback, and in the backward pass if a gradient cannot be formed.
 
     Examples
     --------
@@ -131,16 +72,19 @@ def align(
     """
     require_choice("mode", mode, Mode)
     require_choice("loss", loss, Loss)
-    batch = as_batch(prior, sparse, valid, None)
-    with torch.autocast(prior.device.type, enabled=False):
+    batch = as_batch(prior, sparse, valid)
+    gradient_status = _formed(batch)
+    batch = batch.guarded(gradient_status, strict)
+    with _without_autocast(batch):
         if mode == "response":
             fit = FitOptions.paper(loss=loss, residual="metric" if loss == "squared" else "log")
             aligned = align_batch(batch, kind, CompletionOptions.paper(fit=fit))
         else:
             aligned = align_coordinate(batch, kind, mode, loss)
-    result = Alignment(**_alignment(batch, aligned))
+    gradient_status.copy_(aligned.responses.gradient_status)
+    result = Alignment(**_alignment(batch, aligned, gradient_status))
     if strict:
-        _require_converged(result.messages, aligned.status, None)
+        _require_converged(result.messages, aligned.responses.status, None)
     return result
 
 
@@ -150,6 +94,7 @@ def complete(
     valid: Tensor | None = None,
     *,
     noise: Tensor | float | None = None,
+    edges: tuple[Tensor, Tensor] | None = None,
     kind: Kind = "depth",
     options: CompletionOptions | str = "best",
     iterations: int | None = None,
@@ -165,6 +110,10 @@ def complete(
         As for `align`.
     noise : float or tensor, optional
         Standard deviation of the measurements in metres, as for `leadline.complete`.
+    edges : two tensors, optional
+        Weights in (0, 1] of the residual's differences: (..., H, W - 1) towards the right and (..., H - 1, W) towards
+        the lower neighbour, such as a network predicts. They replace the unit weights of ``paper`` and those that
+        ``best`` chooses.
     options : "best", "paper" or CompletionOptions
     iterations : int, optional
         Take exactly this many solver steps and look at no value on the way, so that `torch.compile(fullgraph=True)`
@@ -172,8 +121,9 @@ def complete(
     backend : {"auto", "core", "tensor"}
         The compiled solver for float32 tensors on the CPU, or tensor operations. "auto" takes the faster one.
     flow : bool
-        Let gradients flow through the edge weights of the adaptive system. By default they are held constant, as are
-        its other choices: the screened outliers, the weights and the spacing of the measurements.
+        Let gradients flow through the weights that the adaptive system and the noise choose: those of the edges and
+        those of the measurements. By default they are held constant. Choices that are discrete (the screened outliers,
+        the spacing of the measurements, pixel or cell) and the scale of the residuals in the fit always are.
     check_every : int
         Solver steps between two checks for convergence, each of which waits for the device.
 
@@ -182,7 +132,8 @@ def complete(
     InputError
         If shapes, types or devices do not fit together.
     NotConverged
-        Only with ``options.strict``: an item took a fallback or its solve stopped early.
+        Only with ``options.strict``: an item took a fallback or its solve stopped early, or the backward pass could not
+        form a gradient.
 
     Examples
     --------
@@ -194,15 +145,17 @@ def complete(
     """
     require_choice("backend", backend, Backend)
     options = as_options(options)
-    batch = as_batch(prior, sparse, valid, noise)
+    batch = as_batch(prior, sparse, valid, noise, edges)
     if backend == "core" and (batch.prior.device.type != "cpu" or batch.prior.dtype != torch.float32):
         raise InputError(
             f"{param('backend', 'core')} is for float32 tensors on the CPU, got {batch.prior.dtype} on "
             f"{batch.prior.device}."
         )
-    if backend == "core" and iterations is not None:
-        raise InputError(f"{param('iterations')} is for tensor operations, and {param('backend')} is 'core'; give one.")
-    with torch.autocast(batch.prior.device.type, enabled=False):
+    if iterations is not None:
+        _require_fixed_steps(backend, options, flow)
+    gradient_status = _formed(batch)
+    batch = batch.guarded(gradient_status, options.strict)
+    with _without_autocast(batch):
         if iterations is not None:
             aligned = align_fixed_steps(batch, kind, options)
             solved = reconstruct_fixed_steps(batch, aligned, options.reconstruction, iterations)
@@ -211,15 +164,16 @@ def complete(
             solved = reconstruct_batch(
                 batch, aligned, options.reconstruction, backend, flow=flow, check_every=check_every
             )
+    gradient_status.copy_(_gradient_status(aligned, solved))
     result = Completed(
-        **_alignment(batch, aligned),
+        **_alignment(batch, aligned, gradient_status),
         depth=batch.unbatch(solved.depth),
         solve_status=batch.unbatch_items(solved.status),
         iterations=batch.unbatch_items(solved.iterations),
         residual=batch.unbatch_items(solved.residual),
     )
-    if options.strict and iterations is None:
-        _require_converged(result.messages, aligned.status, solved.status)
+    if options.strict:
+        _require_converged(result.messages, aligned.responses.status, solved.status)
     return result
 
 
@@ -245,11 +199,37 @@ class Completion(nn.Module):
         return f"options={self.options}"
 
 
-def _alignment(batch: Batch, aligned: Aligned) -> dict[str, Tensor]:
-    t = torch.where(aligned.usable, torch.exp(aligned.log_t), torch.full_like(aligned.log_t, torch.nan))
-    names = ("exponent", "gain", "offset", "scale", "rmse", "status", "differentiable")
-    items = {name: batch.unbatch_items(getattr(aligned, name)) for name in names}
-    return {"calibrated": batch.unbatch(t.to(batch.prior.dtype)), **items}
+def _require_fixed_steps(backend: Backend, options: CompletionOptions, flow: bool) -> None:
+    """Refuse what the mode with a fixed number of iterations would ignore."""
+    if backend == "core":
+        raise InputError(f"{param('iterations')} is for tensor operations, and {param('backend')} is 'core'; give one.")
+    if options.strict:
+        raise InputError(f"{param('iterations')} reads no status, so {param('strict')} cannot raise.")
+    if flow:
+        raise InputError(f"{param('flow')} is for systems that are chosen by image; {param('iterations')} fixes one.")
+
+
+def _without_autocast(batch: Batch) -> AbstractContextManager[Any]:
+    """A context in which tensors keep their type; some devices, such as meta, know no autocast."""
+    kind = batch.prior.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+
+
+def _formed(batch: Batch) -> Tensor:
+    """A status of each item that says its gradients can be formed, for the backward pass to change."""
+    return torch.zeros(batch.prior.shape[:1], dtype=torch.uint8, device=batch.prior.device)
+
+
+def _gradient_status(aligned: Aligned, solved: Reconstructed) -> Tensor:
+    formed = aligned.responses.gradient_status
+    broken = solved.status == SOLVE_STATUSES.index(SolveStatus.BROKE_DOWN)
+    return torch.where(broken, torch.full_like(formed, FAILED), formed)
+
+
+def _alignment(batch: Batch, aligned: Aligned, gradient_status: Tensor) -> dict[str, Tensor]:
+    items = {name: batch.unbatch_items(getattr(aligned.responses, name)) for name in _RESPONSE_FIELDS}
+    items["gradient_status"] = batch.unbatch_items(gradient_status)
+    return {**items, "calibrated": batch.unbatch(aligned.calibrated.to(batch.prior.dtype))}
 
 
 def _require_converged(messages: list[str], fit: Tensor, solve: Tensor | None) -> None:

@@ -1,9 +1,12 @@
 """The fitted parameters as differentiable functions of prior and measurements, by the implicit function theorem.
 
 The estimator returns theta* where the gradient G(theta, data) of its objective vanishes. So
-d theta = -H^-1 dG with H the Hessian in theta, both formed here by automatic differentiation of the objective. What the
-estimator decided on the way is held constant: which pairs were screened out, the scale of the residuals, the weight and
-the support of the penalty on the exponent.
+d theta = -H^-1 dG with H the Hessian in theta, both formed here by automatic differentiation of the objective.
+
+Held constant is what the estimator decided on the way: which pairs were screened out; tau, the error of the prior in
+the noise model; and the weight and the support of the penalty on the exponent. The estimator determines tau by
+bisections to 1 / 4096 in an alternation that stops at a change of one per cent, and the weight at an end point that is
+not iterated to convergence: as functions of the data both have steps, and their derivatives would be rounding error.
 """
 
 from __future__ import annotations
@@ -17,17 +20,18 @@ from torch import Tensor
 from leadline.core.fit.estimator import Fit, FitStatus
 from leadline.core.fit.normal_equations import CAUCHY, GEMAN_MCCLURE, HUBER
 from leadline.core.fit.robust import GAIN_GROWTH, Reweighted, Shrinkage
-from leadline.torch.response import log_response
+from leadline.torch.response import is_near, log_response
 
-# Parameters (exponent, log gain, offset) that each status estimated; the others have fixed values.
+# Parameters (exponent, log gain, offset) that each status estimated; the others have fixed values. Statuses that are
+# not listed estimated all of them.
 _ESTIMATED = {
-    FitStatus.CONVERGED: (True, True, True),
-    FitStatus.ITERATION_LIMIT: (True, True, True),
+    FitStatus.UNBOUNDED_EXPONENT: (False, True, True),
     FitStatus.FIXED_COORDINATE: (False, True, True),
     FitStatus.SCALE_ONLY: (False, False, True),
     FitStatus.ANTI_CORRELATED: (False, False, True),
     FitStatus.NO_MEASUREMENTS: (False, False, False),
 }
+_FALLBACKS = (FitStatus.FIXED_COORDINATE, FitStatus.SCALE_ONLY, FitStatus.ANTI_CORRELATED)
 _POLISH = 1e-5  # largest Newton step, relative to the parameters, that is added to their values
 _LARGEST_CONDITION = 1e14  # of the scaled Hessian: beyond it the derivative is rounding error
 
@@ -37,6 +41,7 @@ class ItemFit:
     """The fit of one image, and its pairs as tensors that carry gradients."""
 
     fit: Fit
+    squared: bool  # whether the fallbacks are those of the squared loss; other losses use medians
     log_prior: Tensor  # (n,) log h at the measured pixels
     depth: Tensor  # (n,) m
     sigma: Tensor | None  # (n,) m
@@ -44,6 +49,14 @@ class ItemFit:
     @property
     def centre(self) -> float:
         return self.fit.response.centred[0]
+
+    def is_near(self, prior_range: tuple[float, float]) -> bool:
+        """Whether the short formula of the response holds over the whole prior."""
+        if not self.fit.count:
+            return False
+        centre, gain, offset = self.fit.response.centred
+        low, high = (math.log(end) - math.log(centre) for end in prior_range)
+        return is_near((low, high), self.fit.response.exponent, gain, offset)
 
     def parameters(self) -> Tensor:
         """(exponent, log gain, offset) about the centre, (3,) float64, without gradients."""
@@ -55,17 +68,23 @@ class ItemFit:
     def differentiable(self) -> tuple[Tensor, bool]:
         """The same with gradients, and whether they could be formed."""
         theta = self.parameters()
-        estimated = torch.tensor(_ESTIMATED[self.fit.status], device=theta.device)
-        if not bool(estimated.any()) or not (self.log_prior.requires_grad or self.depth.requires_grad):
+        fallback = self.fit.status in _FALLBACKS
+        estimated = torch.tensor(_ESTIMATED.get(self.fit.status, (True,) * 3), device=theta.device)
+        inputs = (self.log_prior, self.depth, self.sigma)
+        if self.fit.status is FitStatus.NO_MEASUREMENTS or (fallback and not self.squared):
+            return theta, False
+        if not any(x is not None and x.requires_grad for x in inputs):
             return theta, True
         at = theta.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(self._objective(at), at, create_graph=True)
+        (gradient,) = torch.autograd.grad(self.objective(at), at, create_graph=True)
         rows = [torch.autograd.grad(part, at, retain_graph=True)[0] for part in gradient.unbind()]
         identity = torch.eye(3, dtype=theta.dtype, device=theta.device)
         both = estimated[:, None] & estimated
         hessian = torch.where(both, torch.stack(rows).detach(), identity)
         scale = torch.rsqrt(torch.diagonal(hessian).abs().clamp(min=1e-300))
         scaled = hessian * scale[:, None] * scale
+        if not bool(torch.isfinite(scaled).all()):
+            return theta, False
         condition = torch.linalg.cond(scaled)
         if not bool(torch.isfinite(condition) & (condition < _LARGEST_CONDITION)):
             return theta, False
@@ -75,8 +94,8 @@ class ItemFit:
         close = step.detach().abs().max() < _POLISH * (1.0 + theta.abs().max())
         return theta - (step if bool(close) else step - step.detach()), True
 
-    def _objective(self, theta: Tensor) -> Tensor:
-        """What the estimator minimised, as a function of theta and of the data."""
+    def objective(self, theta: Tensor) -> Tensor:
+        """What the estimator minimised, as a function of theta, (3,), and of the data."""
         response, objective = self.fit.response, self.fit.objective
         x = self.log_prior.double() - math.log(self.centre)
         log_t = log_response(x, *theta.unbind())
@@ -85,21 +104,21 @@ class ItemFit:
             residual = log_depth - log_t
         else:
             residual = torch.exp(log_depth) - torch.exp(log_t)
-        if objective is None or self.fit.status not in (FitStatus.CONVERGED, FitStatus.ITERATION_LIMIT):
-            return (residual * residual).sum()
         kept = torch.as_tensor(self.fit.weights > 0, device=theta.device)
+        if objective is None or self.fit.status in _FALLBACKS:
+            return (residual[kept] ** 2).sum()
         z = residual[kept] * self._inverse_sigma(objective, kept)
         cost = _loss(z, objective.loss, objective.width).sum()
         return cost if objective.penalty is None else cost + _penalty(objective.penalty, theta)
 
     def _inverse_sigma(self, objective: Reweighted, kept: Tensor) -> Tensor:
-        """1 / sqrt(sigma^2 + tau^2) of each pair; tau, the estimated error of the prior, is held constant."""
+        """1 / sqrt(sigma^2 + tau^2) of each pair; tau is held constant."""
         constant = torch.as_tensor(objective.inverse_sigma, device=kept.device)
-        if self.sigma is None or not self.sigma.requires_grad:
+        if self.sigma is None or objective.variance is None:
             return constant
+        tau2 = constant**-2 - torch.as_tensor(objective.variance, device=kept.device)
         unit = self.depth.double()[kept] if objective.in_logs else self.fit.response.scale
-        sigma = self.sigma.double()[kept] / unit
-        return torch.rsqrt(constant**-2 + (sigma**2 - sigma.detach() ** 2))
+        return torch.rsqrt((self.sigma.double()[kept] / unit) ** 2 + tau2)
 
 
 def _loss(z: Tensor, loss: int, width: float) -> Tensor:

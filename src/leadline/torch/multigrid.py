@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from leadline.torch.stencils import Graph
+from leadline.torch.stencils import Graph, eight_neighbours, laplacian_of_eight
 
 # The constants are those of the compiled cycle, where their origin is explained.
 COARSEST = 16  # pixels of the level that is inverted directly
@@ -66,9 +66,13 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Level:
-    """One level: the graph of A, the masses N, the bending K, and the coefficients of the smoother."""
+    """One level: the graph of A, the masses N, the bending K, and the coefficients of the smoother.
+
+    `stencil` holds the edge weights of a coarse level once more, by neighbour; see `eight_neighbours`.
+    """
 
     graph: Graph
+    stencil: Tensor | None
     mass: Tensor
     bend: Tensor
     step: Tensor
@@ -78,13 +82,17 @@ class Level:
 
     def apply(self, x: Tensor) -> Tensor:
         """(A + N + A K A) x."""
-        tension = self.graph.laplacian(x)
-        return tension + self.mass * x + self.graph.laplacian(self.bend * tension)
+        tension = self.laplacian(x)
+        return tension + self.mass * x + self.laplacian(self.bend * tension)
+
+    def laplacian(self, x: Tensor) -> Tensor:
+        """A x for (..., B, h, w)."""
+        return self.graph.laplacian(x) if self.stencil is None else laplacian_of_eight(self.stencil, x)
 
     def smooth(self, b: Tensor, damping: Tensor | float) -> Tensor:
         """M b with M = (m - A/d)^T c/d (m - A/d) + c e/d."""
-        v = damping * self.inner * (_CENTRE * b - self.graph.laplacian(self.step * b))
-        return (_CENTRE * v - self.step * self.graph.laplacian(v)) + damping * self.floor * b
+        v = damping * self.inner * (_CENTRE * b - self.laplacian(self.step * b))
+        return (_CENTRE * v - self.step * self.laplacian(v)) + damping * self.floor * b
 
 
 @dataclass(frozen=True)
@@ -154,7 +162,7 @@ def _image_level(free: Tensor, valid: Tensor, graph: Graph, mass: Tensor, bendin
 
 def _coarse_level(fine: Level, transfer: Transfer, seen: Tensor, bending: Tensor) -> Level:
     masses = torch.where(seen, fine.mass, torch.zeros_like(fine.mass))
-    graph, galerkin_mass = _galerkin(fine.graph, masses, transfer)
+    graph, galerkin_mass = _galerkin(fine, masses, transfer)
     graph = graph.clipped()
     mass = torch.where(seen, galerkin_mass.clamp(min=0), transfer.restrict(fine.mass))
     area = transfer.restrict(fine.area)
@@ -175,7 +183,8 @@ def _with_smoother(graph: Graph, mass: Tensor, bend: Tensor, bound: Tensor, area
     step = torch.where(empty, torch.zeros_like(step), step)
     u = _TURN * step / (_TURN * step + (bend + _VANISHED))
     inner = _GAIN * u * step
-    return Level(graph, mass, bend, step, area, inner, inner * (_FLOOR + u * (_RISE + _TIP * u**4)))
+    stencil = None if graph.falling is None else eight_neighbours(graph)
+    return Level(graph, stencil, mass, bend, step, area, inner, inner * (_FLOOR + u * (_RISE + _TIP * u**4)))
 
 
 def _interpolation(graph: Graph, mass: Tensor) -> Transfer:
@@ -201,7 +210,7 @@ def _interpolation(graph: Graph, mass: Tensor) -> Transfer:
     return Transfer(size, top_0, top_1, left_0, left_2, *middle)
 
 
-def _galerkin(graph: Graph, mass: Tensor, transfer: Transfer) -> tuple[Graph, Tensor]:
+def _galerkin(level: Level, mass: Tensor, transfer: Transfer) -> tuple[Graph, Tensor]:
     """Edges and masses of P^T (A + diag(mass)) P.
 
     A coarse pixel is coupled to its eight neighbours only, so nine probing vectors, each one at every third pixel in
@@ -210,14 +219,17 @@ def _galerkin(graph: Graph, mass: Tensor, transfer: Transfer) -> tuple[Graph, Te
 
     def project(coarse: Tensor) -> Tensor:
         fine = transfer.prolong(coarse)
-        return transfer.restrict(graph.laplacian(fine) + mass * fine)
+        return transfer.restrict(level.laplacian(fine) + mass * fine)
 
     height, width = transfer.top_0.shape[-2:]
     rows = torch.arange(height, device=mass.device)[:, None] % 3
     columns = torch.arange(width, device=mass.device)[None, :] % 3
     colour = 3 * rows + columns
-    probes = [project((colour == k).to(mass.dtype).expand(transfer.top_0.shape)) for k in range(9)]
-    entries = torch.stack(probes, dim=-3)
+    numbers = torch.arange(9, device=mass.device)[:, None, None, None]
+    shape = transfer.top_0.shape
+    probes = torch.cat(((colour == numbers).to(mass.dtype).expand(9, *shape), torch.ones_like(transfer.top_0)[None]))
+    projected = project(probes)  # (10, B, h, w)
+    entries = projected[:9].movedim(0, -3)
 
     def edge(down: int, right: int) -> Tensor:
         """Minus the coupling of each pixel with the one `down` rows and `right` columns further."""
@@ -227,19 +239,19 @@ def _galerkin(graph: Graph, mass: Tensor, transfer: Transfer) -> tuple[Graph, Te
 
     falling, rising = edge(1, 1)[..., :-1, :-1], edge(1, -1)[..., :-1, 1:]
     coarse = Graph(edge(0, 1)[..., :, :-1], edge(1, 0)[..., :-1, :], falling, rising)
-    return coarse, project(torch.ones_like(transfer.top_0))
+    return coarse, projected[9]
 
 
 def _dense_inverse(level: Level) -> Tensor:
     """Inverse of the last level; pixels without an equation get the identity."""
     shape = level.mass.shape
     n = shape[-2] * shape[-1]
-    wide = Level(
-        level.graph.to(torch.float64), *(x.to(torch.float64) for x in (level.mass, level.bend)), *([level.mass] * 4)
-    )
-    unit = torch.eye(n, dtype=torch.float64, device=level.mass.device).view(n, *shape[-2:])
-    columns = [wide.apply(unit[k].expand(shape)) for k in range(n)]
-    matrix = torch.stack([column.flatten(-2) for column in columns], dim=-1)
+    graph = level.graph.to(torch.float64)
+    stencil = None if level.stencil is None else level.stencil.to(torch.float64)
+    wide = Level(graph, stencil, level.mass.to(torch.float64), level.bend.to(torch.float64), *([level.mass] * 4))
+    unit = torch.eye(n, dtype=torch.float64, device=level.mass.device).view(n, 1, *shape[-2:])
+    columns = wide.apply(unit.expand(n, *shape))
+    matrix = columns.flatten(-2).movedim(0, -1)
     empty = torch.diagonal(matrix, dim1=-2, dim2=-1) <= _VANISHED
     matrix = matrix + torch.diag_embed(empty.to(matrix.dtype))
     return _invert(matrix).to(level.mass.dtype)

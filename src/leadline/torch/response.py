@@ -7,6 +7,8 @@ logarithms elsewhere; composing the response with its inverse would lose most di
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -43,10 +45,26 @@ def log_response(x: Tensor, exponent: Tensor, log_gain: Tensor, offset: Tensor) 
     return torch.where(small, series, log_g / power)
 
 
-def log_response_jacobian(
-    x: Tensor, exponent: Tensor, log_gain: Tensor, offset: Tensor
-) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """`log_response` and its derivatives in exponent, log gain and offset (eq:jacobian, divided by t)."""
+def log_response_near(x: Tensor, exponent: Tensor, log_gain: Tensor, offset: Tensor) -> Tensor:
+    """`log_response` for parameters and x for which `is_near` holds: a third of its operations."""
+    excess = torch.exp(log_gain) * torch.expm1(exponent * x) + exponent * offset
+    return torch.log1p(excess) / exponent
+
+
+def is_near(ends: tuple[float, float], exponent: float, gain: float, offset: float) -> bool:
+    """Whether g - 1 can be formed directly for all x between the ends; g is monotone, so the ends decide."""
+    if abs(exponent) < _SMALL_EXPONENT or max(exponent * x for x in ends) > _MAX_EXPONENT:
+        return False
+    grown, shift = [gain * math.expm1(exponent * x) for x in ends], exponent * offset
+    low, high = min(grown) + shift, max(grown) + shift
+    return low > -0.5 and high < 1e3 and max(map(abs, grown)) + abs(shift) < _CANCELLATION * (1.0 + low)
+
+
+def log_response_jacobian(x: Tensor, exponent: Tensor, log_gain: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
+    """`log_response`, (..., n), and its derivatives in exponent, log gain and offset, (..., 3, n).
+
+    They are those of eq:jacobian, divided by t.
+    """
     value = log_response(x, exponent, log_gain, offset)
     small = exponent.abs() < _SMALL_EXPONENT
     power = torch.where(small, torch.ones_like(exponent), exponent)
@@ -55,11 +73,12 @@ def log_response_jacobian(
     over_g = torch.exp(-power * value)  # 1 / g
     by_exponent = ((gain * x * torch.exp(power * x) + offset) * over_g - value) / power
     by_gain = gain * torch.expm1(power * x) * over_g / power
-    return value, (
+    derivatives = (
         torch.where(small, 0.5 * (gain * x * x - affine * affine), by_exponent),
         torch.where(small, gain * x * (1.0 + exponent * (0.5 * x - affine)), by_gain),
         torch.where(small, 1.0 - exponent * affine, over_g),
     )
+    return value, torch.stack(derivatives, dim=-2)
 
 
 def paper_parameters(

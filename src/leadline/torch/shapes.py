@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from leadline.base.errors import InputError, param
+from leadline.torch.guard import guard
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Batch:
         The caller's mask; all True by default.
     noise : (B, H, W) or None
         Standard deviation of each measurement in metres.
+    edges : (B, H, W - 1) and (B, H - 1, W), or None
+        Weights towards the right and the lower neighbour.
     unbatch : callable
         Brings a (B, H, W) map to the shape of the prior.
     unbatch_items : callable
@@ -32,6 +36,7 @@ class Batch:
     sparse: Tensor
     valid: Tensor
     noise: Tensor | None
+    edges: tuple[Tensor, Tensor] | None
     unbatch: Callable[[Tensor], Tensor]
     unbatch_items: Callable[[Tensor], Tensor]
 
@@ -40,8 +45,21 @@ class Batch:
         """Where there is a measurement, (B, H, W) bool."""
         return (self.sparse > 0) & torch.isfinite(self.sparse) & self.valid
 
+    def guarded(self, status: Tensor, strict: bool) -> Batch:
+        """The same batch, whose gradients are zero for an item where they are not finite; see `guard`."""
+        right, down = self.edges or (None, None)
+        prior, sparse, noise, right, down = guard(status, strict, self.prior, self.sparse, self.noise, right, down)
+        edges = None if right is None or down is None else (right, down)
+        return replace(self, prior=prior, sparse=sparse, noise=noise, edges=edges)  # type: ignore[arg-type]
 
-def as_batch(prior: Tensor, sparse: Tensor, valid: Tensor | None, noise: Tensor | float | None) -> Batch:
+
+def as_batch(
+    prior: Tensor,
+    sparse: Tensor,
+    valid: Tensor | None,
+    noise: Tensor | float | None = None,
+    edges: tuple[Tensor, Tensor] | None = None,
+) -> Batch:
     """Check shapes, types and devices, and bring everything to (B, H, W).
 
     Raises
@@ -58,8 +76,12 @@ def as_batch(prior: Tensor, sparse: Tensor, valid: Tensor | None, noise: Tensor 
     values = _as_map(prior, "prior", prior)
     noise_map = None
     if noise is not None:
-        noise_map = noise if isinstance(noise, Tensor) and noise.ndim else torch.full_like(values, float(noise))
-        noise_map = _as_map(noise_map.reshape(shape) if noise_map.shape != shape else noise_map, "noise", prior)
+        if isinstance(noise, Tensor):
+            noise_map = _as_map(noise.expand(shape) if noise.ndim == 0 else noise, "noise", prior)
+        elif isinstance(noise, (int, float)):
+            noise_map = torch.full_like(values, float(noise))
+        else:
+            raise InputError(f"{param('noise')} must be a number or a tensor in metres, got {type(noise).__name__}.")
     mask = torch.ones_like(values, dtype=torch.bool) if valid is None else _as_mask(valid, prior)
     single = prior.ndim == 2
     return Batch(
@@ -67,6 +89,7 @@ def as_batch(prior: Tensor, sparse: Tensor, valid: Tensor | None, noise: Tensor 
         _as_map(sparse, "sparse", prior),
         mask,
         noise_map,
+        None if edges is None else _as_edges(edges, values),
         lambda maps: maps.reshape(shape),
         lambda items: items.squeeze(0) if single else items,
     )
@@ -85,6 +108,23 @@ def _as_map(tensor: Tensor, name: str, like: Tensor) -> Tensor:
         raise InputError(f"{param(name)} must hold real numbers, got {tensor.dtype} instead.")
     wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
     return wide.reshape(-1, *like.shape[-2:])
+
+
+def _as_edges(edges: tuple[Tensor, Tensor], values: Tensor) -> tuple[Tensor, Tensor]:
+    batch, height, width = values.shape
+    if not (isinstance(edges, tuple) and len(edges) == 2 and all(isinstance(part, Tensor) for part in edges)):
+        raise InputError(f"{param('edges')} must be two tensors: weights to the right and to the lower neighbour.")
+    shapes = (batch, height, width - 1), (batch, height - 1, width)
+    for part, shape in zip(edges, shapes, strict=True):
+        if part.shape[-2:] != shape[1:] or part.numel() != math.prod(shape):
+            raise InputError(f"{param('edges')} must have shapes {shapes[0]} and {shapes[1]}, got {tuple(part.shape)}.")
+        if part.device != values.device or not part.is_floating_point():
+            raise InputError(
+                f"{param('edges')} must hold real numbers on the prior's device {values.device}, got {part.dtype} on "
+                f"{part.device}."
+            )
+    right, down = (part.reshape(shape).to(values.dtype) for part, shape in zip(edges, shapes, strict=True))
+    return right, down
 
 
 def _as_mask(valid: Tensor, like: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from leadline.torch.stencils import Graph
 _TRUSTED_FALL = {torch.float32: 1e-6, torch.float64: 1e-13}
 _RESTART_GAIN = 0.5  # smallest improvement by which a restart from the true residual is worth its cost
 _MOST_RESTARTS = 8
+ADJOINT_FAILED = 0.01  # relative residual of an adjoint solve above which its item gets no gradient
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,11 @@ class System:
         edges = (around.east, around.west, around.south, around.north)
         total, squares = sum(edges), sum(edge * edge for edge in edges)
         return self.mass + total + self.bending * (total * total + squares)
+
+    def detached(self) -> System:
+        """The same system without gradients."""
+        graph = Graph(self.graph.right.detach(), self.graph.down.detach())
+        return System(self.free, self.valid, graph, self.mass.detach(), self.bending.detach())
 
     def hierarchy(self) -> Hierarchy:
         """The multigrid levels, without gradients: a preconditioner does not change the solution."""
@@ -120,13 +126,35 @@ def solve(
     if not torch.is_grad_enabled() or not _needs_gradient(system, fixed, rhs):
         return solution
     at = torch.where(system.free, solution.field, fixed)
-    settings = (tolerance, max_iterations, iterations, check_every)
+    adjoint = _Adjoint(system.detached(), hierarchy, (tolerance, max_iterations, iterations, check_every))
+    return Solution(at + self_adjoint_solve(system.residual(at, rhs), adjoint), solution.iterations, solution.residual)
 
-    def adjoint(gradient: Tensor) -> Tensor:
-        return _conjugate_gradients(system, hierarchy, torch.zeros_like(gradient), gradient, *settings).field
 
-    correction = SelfAdjointSolve.apply(system.residual(at, rhs), adjoint)  # type: ignore[no-untyped-call]
-    return Solution(at + correction, solution.iterations, solution.residual)
+class _Adjoint:
+    """The solve of the backward pass. It releases the hierarchy, and builds it anew if there is another pass."""
+
+    def __init__(self, system: System, hierarchy: Hierarchy, settings: tuple[Any, ...]) -> None:
+        self._system, self._settings = system, settings
+        self._hierarchy: Hierarchy | None = hierarchy
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        hierarchy = self._hierarchy or self._system.hierarchy()
+        if not torch.compiler.is_compiling():  # a compiled graph has no attributes to change
+            self._hierarchy = None
+        solution = _conjugate_gradients(self._system, hierarchy, torch.zeros_like(gradient), gradient, *self._settings)
+        return without_failures(solution.field, solution.residual)
+
+
+def without_failures(field: Tensor, residual: Tensor) -> Tensor:
+    """The adjoint field, NaN for the items whose solve failed; `guard` makes a zero gradient and a status of it."""
+    good = (residual <= ADJOINT_FAILED)[:, None, None]
+    return torch.where(good, field, torch.full_like(field, torch.nan))
+
+
+def self_adjoint_solve(residual: Tensor, adjoint: Callable[[Tensor], Tensor]) -> Tensor:
+    """Zero, with the gradient of Q_UU^-1 R: one solve with the gradient as right-hand side."""
+    correction: Tensor = _SelfAdjointSolve.apply(residual, adjoint)  # type: ignore[no-untyped-call]
+    return correction
 
 
 def _needs_gradient(system: System, *tensors: Tensor) -> bool:
@@ -134,9 +162,7 @@ def _needs_gradient(system: System, *tensors: Tensor) -> bool:
     return any(tensor.requires_grad for tensor in (*tensors, graph.right, graph.down, system.mass, system.bending))
 
 
-class SelfAdjointSolve(torch.autograd.Function):
-    """Zero, with the gradient of Q_UU^-1 R: one solve with the gradient as right-hand side."""
-
+class _SelfAdjointSolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, residual: Tensor, adjoint: Callable[[Tensor], Tensor]) -> Tensor:
         ctx.adjoint = adjoint
@@ -161,7 +187,8 @@ def _conjugate_gradients(
     work = system.mass.dtype
     r = system.residual(field, rhs)
     size = _norm(r)
-    scale = torch.where(size > 0, size, torch.ones_like(size))
+    one, zero = torch.ones_like(size), torch.zeros_like(size)
+    scale = torch.where(size > 0, size, one)
     r = r.to(work)
     norm = size / scale
     count = torch.zeros(size.shape, dtype=torch.int64, device=size.device)
@@ -170,37 +197,36 @@ def _conjugate_gradients(
         started = norm
         target = torch.clamp(_TRUSTED_FALL[work] * started, min=tolerance)
         p = torch.zeros_like(r)
-        alignment = torch.zeros_like(size)
+        alignment = zero
         for step in range(max_iterations if iterations is None else iterations):
             active = (norm > target) & (count < max_iterations)
             if iterations is None and step % check_every == 0 and not bool(active.any()):
                 break
             z = hierarchy.cycle(r, damping)
             product = _dot(r, z)
-            ratio = torch.where(alignment > 0, product / torch.where(alignment > 0, alignment, 1.0), 0.0)
+            aligned = alignment > 0
+            ratio = torch.where(aligned, product / torch.where(aligned, alignment, one), zero)
             p = z + ratio.to(work)[..., None, None] * p
             q = system.apply(p)
             curvature = _dot(p, q)
             definite = (curvature > 0) & (product > 0)
             # An indefinite cycle gets smaller steps, and the directions start anew.
             damping = torch.where((active & ~definite)[..., None, None], 0.5 * damping, damping)
-            alignment = torch.where(definite, product, torch.zeros_like(product))
+            alignment = torch.where(definite, product, zero)
             advance = active & definite
-            length = torch.where(advance, product / torch.where(definite, curvature, 1.0), 0.0)[..., None, None]
+            length = torch.where(advance, product / torch.where(definite, curvature, one), zero)[..., None, None]
             field = field + length.to(field.dtype) * p.to(field.dtype)
             r = r - length.to(work) * q
             norm = torch.where(advance, _norm(r) / scale, norm)
             count = count + active.to(count.dtype)
         true = system.residual(field, rhs)
-        norm = _norm(true) / scale
-        if iterations is not None:
+        residual = _norm(true) / scale
+        unfinished = (residual > tolerance) & (residual <= _RESTART_GAIN * started) & (count < max_iterations)
+        if iterations is not None or not bool(unfinished.any()):
             break
-        unfinished = (norm > tolerance) & (norm <= _RESTART_GAIN * started) & (count < max_iterations)
-        if not bool(unfinished.any()):
-            break
-        norm = torch.where(unfinished, norm, torch.zeros_like(norm))
+        norm = torch.where(unfinished, residual, zero)
         r = true.to(work)
-    return Solution(field, count, _norm(system.residual(field, rhs)) / scale)
+    return Solution(field, count, residual)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
