@@ -167,6 +167,36 @@ def test_las(tmp_path, suffix):
             read_cloud(tmp_path / f"a{suffix}")
 
 
+# Offset and bytes of a count that the file cannot hold, and the word for what it counts. laspy alone loops for ever on
+# the first one, and its decoder aborts the process on the last two.
+WRONG_COUNTS = {
+    "records": (".las", 100, b"\xff\xff\xff\xff", "4294967295 records before the points"),
+    "points": (".las", 107, b"\xff\xff\xff\x00", "16777215 points"),
+    "many points": (".laz", 107, b"\xff\xff\xff\x7f", "2147483647 points"),
+    "start": (".las", 96, b"\xff\xff\xff\x00", "begin at 16777215"),
+    "chunks": (".laz", None, b"\xff\xff\xff\x7f", "2147483647 chunks"),
+    "chunk size": (".laz", 227 + 54 + 12, b"\xff\xff\xff\x7f", "chunks of 2147483647 points"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_COUNTS)
+def test_las_counts_are_compared_with_the_size_of_the_file(tmp_path, case):
+    laspy = pytest.importorskip("laspy", reason="needs the extra 'lidar'")
+    suffix, place, wrong, message = WRONG_COUNTS[case]
+    scan = laspy.LasData(laspy.LasHeader(point_format=3, version="1.2"))
+    scan.x, scan.y, scan.z = POINTS.T
+    path = tmp_path / f"a{suffix}"
+    scan.write(str(path))
+    data = bytearray(path.read_bytes())
+    if place is None:  # the points begin with the position of the table of chunks: its version, and their number
+        (start,) = struct.unpack_from("<I", data, 96)
+        place = struct.unpack_from("<q", data, start)[0] + 4
+    data[place : place + 4] = wrong
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=f"a{suffix}: .*{message}"):
+        read_cloud(path)
+
+
 def test_a_missing_laspy_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.las").write_bytes(b"LASF")
     monkeypatch.setitem(sys.modules, "laspy", None)

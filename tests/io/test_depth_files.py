@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from leadline.base.errors import FileError, InputError
+from leadline.base.errors import FileError, InputError, MissingExtra
 from leadline.io import DEPTH_SUFFIXES, UNITS, read_depth, read_image, read_values, write_depth, write_ply
 from leadline.io.files import atomic_write
 from support.paths import DATA
@@ -229,7 +229,12 @@ def test_floats_are_metres_unless_absurd(tmp_path: Path) -> None:
 
 def test_too_far_for_16_bits_names_a_unit(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
-    for largest, advice in ((80.5, "'kitti'"), (300.0, "'cm'"), (7000.0, "'m'"), (1e6, r"\.npy")):
+    for largest, advice in (
+        (80.5, "'kitti'"),
+        (300.0, "'cm'"),
+        (7000.0, "unit of the measurements right"),
+        (1e6, r"\.npy"),
+    ):
         with pytest.raises(InputError, match=rf"reaches {re.escape(f'{largest:.6g}')} m.*{advice}"):
             write_depth(path, [[1.0, largest]])
     assert not list(tmp_path.iterdir())
@@ -256,10 +261,60 @@ def test_pictures(tmp_path: Path) -> None:
     write_depth(tmp_path / "depth.png", [[1.0, 2.0]])
     with pytest.raises(FileError, match="depth map"):
         read_image(tmp_path / "depth.png")
-    for name in ("none.jpg", "text.jpg"):
-        (tmp_path / "text.jpg").write_text("not a picture")
-        with pytest.raises(FileError, match=name):
-            read_image(tmp_path / name)
+    with pytest.raises(FileError, match=r"none\.jpg: no such file"):
+        read_image(tmp_path / "none.jpg")
+    (tmp_path / "text.jpg").write_text("not a picture")
+    with pytest.raises(
+        FileError, match=r"text\.jpg: is not a picture in a format that is read \(PNG, JPEG, .*BMP, PPM\)"
+    ):
+        read_image(tmp_path / "text.jpg")
+    (tmp_path / "text.png").write_text("not a picture")
+    with pytest.raises(FileError, match="is not a picture"):
+        read_depth(tmp_path / "text.png")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".mpo"])
+def test_pictures_of_every_format(tmp_path: Path, suffix: str) -> None:
+    colour = np.zeros((16, 32, 3), np.uint8)  # two blocks of JPEG
+    colour[:, 16:] = 40, 200, 90
+    jpeg = {"subsampling": 0}  # colours of full resolution
+    options = {".webp": {"lossless": True}, ".jpg": jpeg, ".mpo": jpeg}.get(suffix, {})
+    path = tmp_path / f"a{suffix}"
+    more = {"save_all": True, "append_images": [Image.fromarray(colour)]} if suffix == ".mpo" else {}
+    Image.fromarray(colour).save(path, **options, **more)
+    close = 8 if suffix in (".jpg", ".mpo") else 0  # lossy
+    np.testing.assert_allclose(read_image(path).astype(int), colour, atol=close)
+
+
+def test_a_picture_with_too_many_pixels_is_called_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.fromarray(np.zeros((10, 10), np.uint8)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60)  # Pillow warns here, which is an error in these tests
+    assert read_image(tmp_path / "a.png").shape == (10, 10, 3)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 49)
+    for read in (read_image, read_depth):
+        with pytest.raises(FileError, match=r"a\.png: has more pixels than the 98 that Pillow decodes. Scale it down"):
+            read(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [{"compression": "lzw"}, {"compression": "zlib", "predictor": 3}, {"compression": "lzw", "predictor": 3}],
+    ids=["LZW", "predictor", "LZW and predictor"],
+)
+def test_compressed_tiff(tmp_path: Path, packing: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What GDAL and MATLAB write by default needs imagecodecs, which comes with the extra."""
+    tifffile = pytest.importorskip("tifffile", reason="needs the extra 'files'")
+    pytest.importorskip("imagecodecs", reason="needs the extra 'files'")
+    depth = np.linspace(1, 5, 40 * 30, dtype=np.float32).reshape(30, 40)
+    tifffile.imwrite(tmp_path / "a.tif", depth, **packing)
+    np.testing.assert_array_equal(read_depth(tmp_path / "a.tif", "m").values, depth)
+
+    def missing(*_: object, **__: object) -> None:
+        raise ValueError("<COMPRESSION.LZW: 5> requires the 'imagecodecs' package")
+
+    monkeypatch.setattr(tifffile.TiffPageSeries, "asarray", missing)
+    with pytest.raises(MissingExtra, match=r"a\.tif: .*'imagecodecs'.*leadline\[files\]"):
+        read_depth(tmp_path / "a.tif", "m")
 
 
 def test_ply(tmp_path: Path) -> None:

@@ -134,7 +134,10 @@ def test_source_is_picklable(second: Path) -> None:
 
 
 def test_the_names_of_the_registry(second: Path, third: Path) -> None:
-    for name, path, version in (("moge-2", second, 2), ("moge-2-small", second, 2), ("moge-3", third, 3)):
+    for name, path, version in (
+        *(("moge-2", second, 2), ("moge-2-small", second, 2)),
+        *(("moge-3", third, 3), ("moge-3-giant", third, 3)),
+    ):
         source = prior_source(f"{name}:{path}", device="cpu")
         assert isinstance(source, MogePrior)
         assert (source.version, source.quantity, source.gauge, source.name) == (version, "depth", "metric", path.name)
@@ -143,7 +146,7 @@ def test_the_names_of_the_registry(second: Path, third: Path) -> None:
 def test_a_folder_and_the_hub_s_cache(second: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(FileError, match=re.escape("Ruicheng/moge-2-vitl is not in ")):
+    with pytest.raises(FileError, match=re.escape("Ruicheng/moge-2-vitl is not here")):
         prior_source("moge-2")
     with pytest.raises(FileError, match="no such model file or folder"):
         prior_source("moge-2:nowhere.pt")
@@ -208,6 +211,55 @@ def test_moge_3_without_flexgemm_runs_without_refiner(install: Install, third: P
         MogePrior(third, version=3, device="cpu", refine_steps=2)(images(1)[0])
 
 
+@pytest.mark.parametrize("first", [2, 3])
+def test_a_second_source_in_one_process_has_no_refiner_either(
+    install: Install, third: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Once the package is imported without FlexGEMM, importing it again succeeds, and its refiner is still missing."""
+    install(None)
+    before = MogePrior(third if first == 3 else write_checkpoint(tmp_path / "2.pt"), version=first, device="cpu")
+    before(images(1)[0])
+    pretend_cuda(monkeypatch)
+    source = MogePrior(third, version=3)
+    assert "without its refiner" in source.note
+    source(images(1)[0])
+    assert calls()[-1]["steps"] == 0
+    with pytest.raises(InputError, match=r"`refine_steps` must be 0 here, got 2.*not usable"):
+        MogePrior(third, version=3, refine_steps=2)(images(1)[0])
+
+
+def test_a_checkpoint_of_the_other_version_is_refused(second: Path, third: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"third\.pt: is a checkpoint of MoGe-3, and `version` is 2; use .* moge-3\.$"):
+        MogePrior(third, device="cpu")(images(1)[0])
+    with pytest.raises(FileError, match=r"second\.pt: is a checkpoint of MoGe-2, and `version` is 3; use .* moge-2\.$"):
+        MogePrior(second, version=3, device="cpu")(images(1)[0])
+    # Of a MoGe-3 whose refiner was removed, the configuration remains.
+    bare = write_checkpoint(tmp_path / "bare.pt", refiner=None)
+    with pytest.raises(FileError, match="is a checkpoint of MoGe-3"):
+        MogePrior(bare, device="cpu")(images(1)[0])
+
+
+def test_missing_weights_are_an_error(
+    install: Install, tmp_path: Path, third: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install()
+    partial = write_checkpoint(tmp_path / "partial.pt", without="points_head.bias")
+    with pytest.raises(FileError, match=r"1 weights of MoGe-2 are missing, such as points_head\.bias; the file is"):
+        MogePrior(partial, device="cpu")(images(1)[0])
+    cut = write_checkpoint(tmp_path / "cut.pt", refiner=REFINER, without="refiner.layer.weight")
+    assert MogePrior(cut, version=3, device="cpu")(images(1)[0]).shape == SHAPE  # the refiner is not built
+    pretend_cuda(monkeypatch)
+    with pytest.raises(FileError, match=r"1 weights of MoGe-3 are missing, such as refiner\.layer\.weight"):
+        MogePrior(cut, version=3)(images(1)[0])
+    damaged = tmp_path / "damaged.pt"
+    torch.save({"model": {}}, damaged)
+    with pytest.raises(FileError, match=r"damaged\.pt: cannot be loaded as MoGe-2 \('model_config'\)"):
+        MogePrior(damaged, device="cpu")(images(1)[0])
+    old = tmp_path / "old.pt"  # the format before zip archives
+    torch.save(torch.load(third, weights_only=True), old, _use_new_zipfile_serialization=False)
+    assert MogePrior(old, version=3)(images(1)[0]).shape == SHAPE
+
+
 def test_moge_2_needs_no_flexgemm(install: Install, tmp_path: Path) -> None:
     install(None)
     source = MogePrior(write_checkpoint(tmp_path / "second.pt"), device="cpu")
@@ -236,13 +288,15 @@ def test_on_the_command_line(install: Install, third: Path, tmp_path: Path, monk
 def test_missing_package_error_has_the_install_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget_package()
     monkeypatch.setattr(moge_module, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"not on PyPI: pip install git\+https://github\.com/microsoft/MoGe\.git$"):
+    with pytest.raises(
+        MissingExtra, match=r"not on PyPI: pip install .* git\+https://github\.com/microsoft/MoGe\.git$"
+    ):
         MogePrior(tmp_path / "any.pt")
 
 
 def test_an_old_or_broken_package(install: Install, third: Path, tmp_path: Path) -> None:
     install(versions=(2,))
-    with pytest.raises(MissingExtra, match=r"has no moge\.model\.v3; a newer one: pip install git"):
+    with pytest.raises(MissingExtra, match=r"has no moge\.model\.v3; a newer one: pip install .* git"):
         MogePrior(third, version=3, device="cpu").fingerprint()
     (tmp_path / "site" / "moge" / "model" / "modules" / "encoder.py").write_text("import utils3d_moge")
     with pytest.raises(MissingExtra, match=r"cannot be imported \(No module named 'utils3d_moge'\)"):

@@ -36,12 +36,10 @@ PUBLISHED = {
     "fastdepth_7": (0.176, 0.153, 0.116, 0.098, 0.126, 0.357, 0.118, 0.088, 0.060, 0.086, 0.132, 0.316),
 }
 MEANS = {"tcmonodepth_small": 0.130, "fastdepth_7": 0.165}  # over the 30 scenes
-NEAR = 0.05
-# Ours is *lower* there by 7 %, 0.011, whatever the clamp of the far end; that README calls less than 0.02 noise.
-NEAR_KITTI = 0.08
+NEAR = 0.03  # measured: 0.013 and 0.021; with Pillow's box filter in place of areas 0.07 on KITTI
 PIXELS = 20_000  # of each reference that take part, on a regular grid: changes an AbsRel by well under a percent
-# Of the reweighting. From 22 to 30 all figures are met; run to its end, the fit is 8 % better than published for the
-# second network on zju_l5, a single scene. So theirs was stopped too; after how many steps was found by trying.
+# Of the reweighting. From 22 steps all figures are met within a few percent; run to its end, the fit is 6 % better than
+# published for the second network on zju_l5, a single scene. So theirs was stopped too; where was found by trying.
 STEPS = 25
 
 COLOUR_NOISE = 0.05  # a point map that travels in eight bits is off by 1/510; focal length and shift share the error
@@ -89,8 +87,7 @@ def test_real_networks_are_as_accurate_as_published(model):
     assert len(every) == 30
     assert np.mean(every) == pytest.approx(MEANS[model], rel=NEAR)
     for dataset, published in zip(DATASETS, PUBLISHED[model], strict=True):
-        loose = model == "tcmonodepth_small" and dataset == "kitti_dc"
-        assert np.mean(found[dataset]) == pytest.approx(published, rel=NEAR_KITTI if loose else NEAR), dataset
+        assert np.mean(found[dataset]) == pytest.approx(published, rel=NEAR), dataset
 
 
 @real
@@ -150,6 +147,17 @@ def test_fixed_size_of_an_export_overrides_the_card(tmp_path, rng):
     image = rng.integers(0, 256, (60, 80, 3), dtype=np.uint8)
     assert source._tensor(image).shape == (3, 28, 42)
     assert source(image).shape == (60, 80)
+
+
+def test_images_are_averaged_over_areas_and_enlarged_bilinearly(tmp_path):
+    stripes = np.tile(np.array([255, 0], np.uint8), 5)
+    image = np.broadcast_to(stripes[None, :, None], (7, 10, 3)).copy()
+    write_card(write_mean(tmp_path / "net.onnx"), mode="fixed", size=[7, 7])
+    small = OnnxPrior(tmp_path / "net.onnx", threads=1)._tensor(image)
+    np.testing.assert_allclose(small[0, 3, :4], [0.7, 0.6, 0.3, 0.5], rtol=1e-6)  # the box filter gives 1, 0.5, 0
+    write_card(tmp_path / "net.onnx", mode="fixed", size=[7, 20])
+    large = OnnxPrior(tmp_path / "net.onnx", threads=1)._tensor(image)
+    np.testing.assert_allclose(large[0, 3, :4], [1.0, 0.75, 0.25, 0.25], atol=0.01)  # rounded to grey levels
 
 
 def test_a_network_in_float16(tmp_path, rng):

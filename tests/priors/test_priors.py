@@ -10,8 +10,17 @@ import pytest
 
 from leadline import LeadlineError, complete
 from leadline.base.errors import FileError, InputError
+from leadline.core.prior import Prior
+from leadline.io.priors import write_prior
 from leadline.priors import PRIORS, PriorSource, prior_options, prior_source
-from leadline.priors.model_files import hub_cache, local_weights, require_safetensors, weights_digest, weights_present
+from leadline.priors.model_files import (
+    hub_cache,
+    local_weights,
+    placed_folder,
+    require_safetensors,
+    weights_digest,
+    weights_present,
+)
 from leadline.priors.onnx import ModelCard
 
 CARD = {
@@ -44,6 +53,7 @@ def test_fixed_size_rule(tmp_path: Path) -> None:
     "changes",
     [
         {"output": {"quantity": "height"}},
+        {"output": {"quantity": "depth", "gauge": "metres"}},
         {"output": {}},
         {"input": {"range": [0, 1], "resize": {"mode": "stretch", "size": 3}}},
         {"input": {"range": [0], "resize": {"mode": "short_side", "size": 256}}},
@@ -123,7 +133,7 @@ def test_offline_error_names_id_folder_and_command(offline: Path) -> None:
         local_weights(ID)
     message = str(caught.value)
     assert message.count("\n") == 0
-    for part in (ID, str(offline), "HF_HUB_OFFLINE is set", f"hf download {ID}"):
+    for part in (ID, str(offline), "HF_HUB_OFFLINE is set", f"hf download {ID}", str(placed_folder(ID))):
         assert part in message
     assert not weights_present("depth-anything-v2-small")
     with pytest.raises(FileError, match="no such model file or folder"):
@@ -195,6 +205,23 @@ def test_files_are_found_by_name_and_must_have_the_image_size(tmp_path: Path) ->
     before = source.fingerprint()
     np.save(tmp_path / "room_1.npy", np.ones((5, 5)))
     assert source.fingerprint() != before
+
+
+def test_gauge_of_saved_predictions_is_that_of_their_sidecars_or_declared(tmp_path: Path) -> None:
+    prior = Prior(np.ones((4, 6), np.float32))
+    write_prior(tmp_path / "a.npy", prior, {"gauge": "metric"})
+    assert prior_source(f"files:{tmp_path}").gauge == "metric"
+    assert prior_source(f"files:{tmp_path}", gauge="scale").gauge == "scale"
+    assert prior_source(f"files:{tmp_path}", kind="disparity").gauge == "unknown"  # not what the sidecar describes
+    (tmp_path / "more").mkdir()
+    write_prior(tmp_path / "more" / "b.npy", prior, {"gauge": "scale"})
+    assert prior_source(f"files:{tmp_path}").gauge == "unknown"
+    (tmp_path / "more" / "b.prior.json").write_text("{")
+    assert prior_source(f"files:{tmp_path}").gauge == "unknown"
+    assert (prior_source("scene").gauge, prior_source("scene:1", gauge="metric").gauge) == ("unknown", "metric")
+    for spec in ("scene", f"files:{tmp_path}"):
+        with pytest.raises(InputError, match="`gauge` must be one of metric, scale, affine, unknown, got 'metres'"):
+            prior_source(spec, gauge="metres")
 
 
 def test_constant_prior_interpolates_the_measurements() -> None:

@@ -19,11 +19,12 @@ from leadline.priors.transformers import (
     MEANINGS,
     TransformersPrior,
     _DepthProProcessor,
+    lower_bound,
     meaning,
     postprocess,
     preprocess,
 )
-from support.tiny_networks import MODELS, save, torch, transformers
+from support.tiny_networks import MODELS, pil_processor, save, torch, transformers
 
 # One of the library's own modules is written so; what it warns of is not ours to mend.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
@@ -98,7 +99,7 @@ def test_the_same_image_gives_the_same_prediction(folder, rng):
 
 @pytest.mark.parametrize("folder", ["depth_anything", "dpt", "glpn", "zoedepth"], indirect=True)
 def test_network_input_equals_that_of_its_own_processor(folder, rng):
-    source = TransformersPrior(folder, device="cpu", threads=1)
+    source = TransformersPrior(folder, device="cpu", threads=1, resize="processor")
     image = picture(rng)
     fed = []
     _, network, _ = source._load()
@@ -112,6 +113,51 @@ def test_network_input_equals_that_of_its_own_processor(folder, rng):
     assert torch.equal(fed[0], expected)
 
 
+@pytest.mark.parametrize(
+    ("shape", "authors", "library"),
+    [
+        ((384, 512), (518, 686), (392, 518)),  # the paper's size for ARKit
+        ((512, 384), (686, 518), (518, 392)),
+        ((480, 640), (518, 686), (518, 686)),
+        ((768, 1024), (518, 686), (518, 686)),
+        ((1008, 1512), (518, 770), (518, 770)),
+        ((540, 960), (518, 924), (518, 924)),
+        ((100, 1000), (518, 5180), (56, 518)),
+    ],
+)
+def test_the_authors_rule_of_depth_anything_and_that_of_the_library(shape, authors, library):
+    """The sizes that the authors' Resize and transformers' processor computed for these images."""
+    assert lower_bound(shape, (518, 518), 14) == authors
+    processor = pil_processor("DPT")(size={"height": 518, "width": 518}, keep_aspect_ratio=True, ensure_multiple_of=14)
+    image = np.zeros((*shape, 3), np.uint8)
+    assert preprocess(torch, processor, image, "lower_bound").shape[-2:] == authors
+    assert preprocess(torch, processor, image, "processor").shape[-2:] == library
+
+
+def test_depth_anything_takes_the_authors_rule_by_default(saved, rng):
+    image = picture(rng, (40, 60))  # both sides below the 70 of the tiny model
+    sources = [
+        TransformersPrior(saved("depth_anything"), device="cpu", threads=1, resize=resize)
+        for resize in (None, "lower_bound", "processor")
+    ]
+    sizes = []
+    for source in sources:
+        _, network, _ = source._load()
+        network.register_forward_pre_hook(
+            lambda *hook: sizes.append(tuple(hook[2]["pixel_values"].shape[-2:])), with_kwargs=True
+        )
+    default, authors, library = (source(image).values for source in sources)
+    assert sizes == [(70, 112), (70, 112), (42, 70)]
+    np.testing.assert_array_equal(default, authors)
+    assert np.abs(authors - library).max() > 1e-3 * spread(library)
+    assert sources[0].fingerprint() == sources[1].fingerprint() != sources[2].fingerprint()
+    assert TransformersPrior(saved("dpt"), device="cpu").resize == "processor"
+    with pytest.raises(InputError, match=r"`resize` lower_bound is the rule of Depth Anything's authors.*'dpt'"):
+        TransformersPrior(saved("dpt"), resize="lower_bound")
+    with pytest.raises(InputError, match="`resize` must be one of lower_bound, processor"):
+        TransformersPrior(saved("depth_anything"), resize="minimal")
+
+
 def test_image_of_three_rows_is_not_taken_for_three_planes(saved, rng):
     from PIL import Image
 
@@ -120,12 +166,17 @@ def test_image_of_three_rows_is_not_taken_for_three_planes(saved, rng):
     assert source(image).shape == (3, 9)
     processor = source._load()[2]
     fed = preprocess(torch, processor, image)
-    assert torch.equal(fed, processor(images=Image.fromarray(image), return_tensors="pt")["pixel_values"])
+    assert torch.equal(
+        fed,
+        processor(images=Image.fromarray(image), return_tensors="pt", input_data_format="channels_last")[
+            "pixel_values"
+        ],
+    )
 
 
 @pytest.mark.parametrize("folder", ["depth_anything", "dpt"], indirect=True)
 def test_prediction_is_resized_by_the_librarys_rule(folder, rng):
-    source = TransformersPrior(folder, device="cpu", threads=1)
+    source = TransformersPrior(folder, device="cpu", threads=1, resize="processor")
     image = picture(rng)
     _, network, processor = source._load()
     with torch.inference_mode():
@@ -134,6 +185,8 @@ def test_prediction_is_resized_by_the_librarys_rule(folder, rng):
     np.testing.assert_array_equal(source(image).values, expected.numpy())
 
 
+# The weights are random, so the prior may well fall where the measured depth rises.
+@pytest.mark.filterwarnings("ignore::leadline.base.errors.InputWarning")
 def test_disparity_becomes_a_positive_prior_by_the_floor(saved, rng):
     image = picture(rng)
     source = TransformersPrior(saved("depth_anything"), device="cpu", threads=1)
@@ -174,7 +227,7 @@ def test_rules_for_depth_pro_and_zoedepth_equal_the_librarys(tmp_path):
     outputs = SimpleNamespace(predicted_depth=torch.rand(1, 64, 64), field_of_view=torch.tensor([50.0]))
     expected = theirs.post_process_depth_estimation(outputs, target_sizes=[(53, 91)])[0]["predicted_depth"]
     torch.testing.assert_close(ours.postprocess(torch, outputs, (53, 91))[0], expected)
-    zoe = transformers.ZoeDepthImageProcessorPil()
+    zoe = pil_processor("ZoeDepth")()
     expected = zoe.post_process_depth_estimation(outputs, [(53, 91)], [(53, 91)])[0]["predicted_depth"]
     found, _ = postprocess(torch, {"model_type": "zoedepth"}, zoe, outputs, (53, 91))
     torch.testing.assert_close(found, expected)

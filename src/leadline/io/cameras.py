@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,11 @@ def read_camera(path: str | os.PathLike[str]) -> Camera | ColmapCamera:
         The numbers are not a camera.
     """
     file = Path(path)
-    content = read_json(file, "a camera")
+    return parse_camera(file, read_json(file, "a camera"))
+
+
+def parse_camera(file: Path, content: Mapping[str, Any]) -> Camera | ColmapCamera:
+    """The camera of a JSON object in `file`; see `read_camera`."""
     with reading(file, _CAMERA):
         width, height = (int(content[name]) for name in ("width", "height"))
         fx, fy, cx, cy = (float(content[name]) for name in ("fx", "fy", "cx", "cy"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from leadline.base.errors import InputError, param
 from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.grids import rotate90
-from leadline.io.notes import Note
+from leadline.io.files import file_hash
+from leadline.io.notes import Note, NoteKind
 from leadline.io.placement import (
     CloudFiles,
     PlacedCloud,
@@ -21,9 +23,21 @@ from leadline.io.placement import (
     read_placed_cloud,
     scale_camera,
 )
+from leadline.io.units import as_unit
 
 if TYPE_CHECKING:
     from leadline.geometry.projection import Projection
+
+_MAX_SIDECAR_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ProjectionFacts:
+    """What the sidecar of a projected cloud states about the depth map beside it."""
+
+    unit: str
+    camera: Camera | ColmapCamera | None  # of the image; None if the map was turned after the projection
+    note: Note
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,32 @@ class CloudProjection:
             shown = project(points, transform, self.camera, see_through_radius=0).depth
             maps[f"below the confidence, {counts.low_confidence}"] = shown
         return {words: rotate90(values, self.options.quarter_turns) for words, values in maps.items()}
+
+
+def projection_sidecar(path: Path) -> Path:
+    """The sidecar of a depth map that `leadline project` wrote; it need not exist."""
+    return path.with_suffix(".json")
+
+
+def read_projection_facts(path: Path) -> ProjectionFacts | None:
+    """The sidecar of a projected cloud; None if there is none, or if it describes another file."""
+    from leadline.io.cameras import parse_camera
+
+    sidecar = projection_sidecar(path)
+    if not sidecar.is_file() or sidecar.stat().st_size > _MAX_SIDECAR_BYTES:
+        return None
+    try:
+        facts = json.loads(sidecar.read_text(encoding="utf-8"))
+        unit, stated = facts["unit"], facts["depth_sha256"]
+        near, far = map(float, facts["range"])
+        camera = None if facts["turned_after_projection"] else parse_camera(sidecar, facts["camera"])
+        if stated != file_hash(path):
+            return None
+        as_unit(unit)
+    except (OSError, ValueError, KeyError, TypeError):  # a JSON file of something else
+        return None
+    text = f"the unit is {unit}, as {sidecar.name} says: {near:.2f} to {far:.2f} m."
+    return ProjectionFacts(unit, camera, Note(NoteKind.UNIT_FROM_SIDECAR, text))
 
 
 def project_cloud(

@@ -23,7 +23,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,8 @@ _DTYPES = {
     "U": {size: f"u{size}" for size in "1248"},
 }
 _MAX_POINTS = 1 << 28
+_MAX_CHUNK_BYTES = 1 << 30
+_LAS_PART = 1 << 20  # points of a LAS file that are decoded at a time
 
 
 def read_cloud(path: str | os.PathLike[str], *, key: str | None = None) -> Cloud:
@@ -174,10 +176,80 @@ def _read_las(file: Path) -> Cloud:
         import laspy
     except ImportError as error:
         raise MissingExtra("laspy", "lidar", "A LAS or LAZ file") from error
-    scan = laspy.read(file)
-    names = {name.lower(): name for name in scan.point_format.dimension_names}
-    points = np.stack([np.asarray(scan[axis], np.float64) for axis in "xyz"], axis=1)
-    return _cloud_with_attributes(points, {name: np.asarray(scan[names[name]]) for name in _KNOWN_NAMES & names.keys()})
+    _check_las_counts(file)
+    parts: list[NDArray[Any]] = []
+    columns: dict[str, list[NDArray[Any]]] = {}
+    try:
+        with laspy.open(file) as reader:
+            names = {name.lower(): name for name in reader.header.point_format.dimension_names}
+            # In parts, so that a wrong number of compressed points takes no more memory than the points that are there.
+            for scan in reader.chunk_iterator(_LAS_PART):
+                parts.append(np.stack([np.asarray(scan[axis], np.float64) for axis in "xyz"], axis=1))
+                for name in _KNOWN_NAMES & names.keys():
+                    columns.setdefault(name, []).append(np.asarray(scan[names[name]]))
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of the decoder in Rust, which is no Exception
+            raise
+        raise FileError(f"{file}: its compressed points are damaged ({error}). Copy it again.") from error
+    if not parts:
+        raise FileError(f"{file}: holds no point.")
+    return _cloud_with_attributes(np.concatenate(parts), {name: np.concatenate(all) for name, all in columns.items()})
+
+
+def _check_las_counts(file: Path) -> None:
+    """Refuse a LAS or LAZ file whose header counts more than its bytes can hold.
+
+    laspy trusts these counts: it would read records past the end of the file for ever, and its decoder in Rust aborts
+    the process if it cannot allocate the table of chunks.
+    """
+    size = file.stat().st_size
+
+    def check(count: int, what: str, room: int, each: int) -> None:
+        if count * each > max(room, 0):
+            raise FileError(f"{file}: declares {count} {what}, which its {size} bytes cannot hold. Is it truncated?")
+
+    with file.open("rb") as stream:
+        header = stream.read(375)
+        if len(header) < 227 or header[:4] != b"LASF":
+            raise FileError(f"{file}: does not begin like a LAS file ('LASF' and a header of 227 bytes or more).")
+        header_size, start, records, kind, length, points = struct.unpack_from("<HIIBHI", header, 94)
+        if not 227 <= header_size <= start <= size or length == 0:
+            raise FileError(
+                f"{file}: its header of {header_size} bytes states that points of {length} bytes begin at "
+                f"{start}, but the file has {size} bytes. Is it truncated?"
+            )
+        check(records, "records before the points", start - header_size, 54)
+        if header[25] >= 4 and len(header) == 375:
+            extended, count, points = struct.unpack_from("<QIQ", header, 235)
+            check(count, "records after the points", size - extended, 60)
+        if points > _MAX_POINTS:
+            raise FileError(f"{file}: declares {points} points, expected at most {_MAX_POINTS}.")
+        if not kind & 0x80:
+            check(points, "points", size - start, length)
+        elif points:  # compressed: the points begin with the position of the table of chunks
+            stream.seek(start)
+            (table,) = struct.unpack("<q", stream.read(8).ljust(8, b"\0"))
+            if table == -1:  # written to a stream, which has the position at its end
+                stream.seek(size - 8)
+                (table,) = struct.unpack("<q", stream.read(8))
+            if not start < table <= size - 8:
+                raise FileError(f"{file}: its table of chunks should begin at {table}. Is it truncated?")
+            stream.seek(table + 4)
+            (chunks,) = struct.unpack("<I", stream.read(4))
+            check(chunks, "chunks", table - start, length)  # the first point of a chunk is not compressed
+            _check_chunk_size(file, stream, header_size, records, length)
+
+
+def _check_chunk_size(file: Path, stream: IO[bytes], start: int, records: int, length: int) -> None:
+    """Refuse chunks larger than a gigabyte, since the decoder allocates each at once; 50 000 points are usual."""
+    stream.seek(start)
+    for _ in range(records):
+        _, user, kind, size, _ = struct.unpack("<H16sHH32s", stream.read(54).ljust(54, b"\0"))
+        content = stream.read(size)
+        if user.rstrip(b"\0") == b"laszip encoded" and kind == 22204 and len(content) >= 16:
+            (points,) = struct.unpack_from("<I", content, 12)
+            if points != 0xFFFFFFFF and points * length > _MAX_CHUNK_BYTES:  # all bits set: the table has the sizes
+                raise FileError(f"{file}: declares chunks of {points} points of {length} bytes. Is it damaged?")
 
 
 @dataclass(frozen=True)

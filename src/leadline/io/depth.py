@@ -213,6 +213,18 @@ def read_image(path: PathLike) -> NDArray[np.uint8]:
         return formats.read_colour_image(file)
 
 
+def read_orientation(path: PathLike) -> str | None:
+    """A sentence about the EXIF tag of a picture that viewers turn or mirror when they show it; None if it has none."""
+    file = Path(path)
+    with reading(file, "an image"):
+        orientation = formats.read_exif_orientation(file)
+    turn = {3: "180", 4: "180", 5: "90", 6: "90", 7: "90", 8: "90"}.get(orientation)
+    if orientation not in range(2, 9):
+        return None
+    what = "mirrors it" if turn is None else f"turns it by {turn} degrees"
+    return f"{file} has an EXIF orientation ({orientation}), with which a viewer {what}."
+
+
 def _find_format(path: PathLike) -> tuple[Path, _Format]:
     file = Path(path)
     format = _FORMATS.get(file.suffix.lower())

@@ -10,10 +10,13 @@ from __future__ import annotations
 import importlib
 import math
 import re
+import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -22,8 +25,12 @@ from leadline.base.errors import FileError, MissingExtra, param
 from leadline.io.files import choose_key, read_npy_array
 from leadline.io.units import parse_log_range
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 MAX_PIXELS = 2**28
-IMAGE_FORMATS = ("PNG", "JPEG", "MPO", "TIFF", "WEBP", "BMP", "PPM")
+# Pillow reads MPO, the JPEG of several views that phones write, as JPEG, and has no format of that name to ask for.
+IMAGE_FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "PPM")
 
 _HEADER_BYTES = 256
 # One whitespace ends the header (a Windows line end counts as one): the next byte is data.
@@ -44,9 +51,7 @@ class StoredMap:
 
 
 def read_png(path: Path, key: str | None) -> StoredMap:
-    from PIL import Image
-
-    with Image.open(path, formats=("PNG",)) as image:
+    with _open_picture(path, ("PNG",)) as image:
         mode, (width, height) = image.mode, image.size
         channels = len(image.getbands())
         if mode == "P" or channels > 1:
@@ -76,14 +81,40 @@ def write_png(path: Path, codes: NDArray[np.uint16], texts: dict[str, str]) -> N
 
 
 def read_colour_image(path: Path) -> NDArray[np.uint8]:
-    from PIL import Image
-
-    with Image.open(path, formats=IMAGE_FORMATS) as image:
+    with _open_picture(path, IMAGE_FORMATS) as image:
         if image.mode in ("I", "F") or image.mode.startswith("I;16"):
             raise FileError(f"{path}: holds {image.mode} values: this looks like a depth map, not a picture.")
-        if image.width * image.height > MAX_PIXELS:
-            raise FileError(f"{path}: declares {image.width} x {image.height} pixels, more than {MAX_PIXELS}.")
         return np.array(image.convert("RGB"))
+
+
+def read_exif_orientation(path: Path) -> int:
+    """The orientation that a picture states, 1 to 8; 1, which is upright, if it states none."""
+    with _open_picture(path, IMAGE_FORMATS) as image:
+        orientation = image.getexif().get(0x0112, 1)
+    return orientation if isinstance(orientation, int) else 1
+
+
+@contextmanager
+def _open_picture(path: Path, formats: tuple[str, ...]) -> Iterator[Image]:
+    """A picture whose pixels are not decoded yet; refuses files in other formats, and more pixels than Pillow does."""
+    from PIL import Image, UnidentifiedImageError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # Pillow warns at half of its limit
+        try:
+            image = Image.open(path, formats=formats)
+        except Image.DecompressionBombError as error:
+            raise FileError(
+                f"{path}: has more pixels than the {2 * (Image.MAX_IMAGE_PIXELS or 0)} that Pillow decodes. Scale it "
+                "down."
+            ) from error
+        except UnidentifiedImageError as error:
+            names = ", ".join(formats)
+            raise FileError(
+                f"{path}: is not a picture in a format that is read ({names}), or its beginning is damaged."
+            ) from error
+    with image:
+        yield image
 
 
 def read_npy(path: Path, key: str | None) -> StoredMap:
@@ -143,7 +174,12 @@ def read_tiff(path: Path, key: str | None) -> StoredMap:
     with tifffile.TiffFile(path) as file:
         series = file.series[0]
         shape = check_array(path, series.shape, series.dtype)
-        values = series.asarray().reshape(shape)
+        try:
+            values = series.asarray().reshape(shape)
+        except ValueError as error:
+            if "imagecodecs" in str(error):  # not for plain or deflated numbers, but for LZW and predictors of floats
+                raise MissingExtra("imagecodecs", "files", f"{path}: TIFF with this compression") from error
+            raise
     return StoredMap(values, _full_counter(values.dtype))
 
 

@@ -7,6 +7,7 @@ only when it is complete.
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import math
 import os
@@ -136,6 +137,17 @@ def choose_key(file: Path, names: Iterable[str], key: str | None, preferred: tup
 def _list_names(names: list[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:12]) or "nothing"
     return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of the content of a file, or of the text files of a folder (KITTI's calibration)."""
+    try:
+        if path.is_dir():
+            contents = b"".join(entry.read_bytes() for entry in sorted(path.glob("*.txt")))
+            return hashlib.sha256(contents).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

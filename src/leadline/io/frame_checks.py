@@ -101,8 +101,26 @@ def check_content(files: Mapping[str, Path], sparse: FloatArray, prior: Prior) -
         )
 
 
-def check_sizes(sizes: Mapping[str, tuple[int, ...]], *, resized: bool, scattered: bool) -> None:
-    """Refuse different sizes, with a message that lists them and the options that allow them."""
+def check_sizes(
+    sizes: Mapping[str, tuple[int, ...]], *, resized: bool, scattered: bool, exif: str | None = None
+) -> None:
+    """Refuse different sizes, with a message that lists them and the options that allow them.
+
+    A map in portrait of an image in landscape is refused in any case. `exif` is a sentence about the image's tag.
+    """
+    height, width = sizes["image"]
+    turned = [
+        name
+        for name, size in sizes.items()
+        if abs(size[0] * height / (size[1] * width) - 1) < ASPECT_TOLERANCE < abs(height / width - 1)
+    ]
+    if turned:
+        shown = " and ".join(f"the {name} map is {size_text(sizes[name])}" for name in turned)
+        about = "" if exif is None else f" {exif}"
+        raise InputError(
+            f"{shown} and the image {width}x{height}: they are turned by 90 degrees.{about} Turn the image or the maps "
+            "so that all have the same pixels."
+        )
     remedies = []
     if sizes["prior"] != sizes["image"] and not resized:
         remedies.append(f"{param('resize_prior', True)} to interpolate the prior")

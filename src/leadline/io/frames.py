@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.arrays import BoolArray, FloatArray, is_measured
 from leadline.base.errors import InputError, param
-from leadline.core.prior import Prior, PriorKind
+from leadline.core.prior import Prior, PriorKindOrAuto
 from leadline.geometry.cameras import Camera, CameraModel, ColmapCamera
 from leadline.geometry.grids import mask_low_confidence, scatter_nearest
-from leadline.io.cloud_projection import CloudProjection, project_cloud
-from leadline.io.depth import read_depth, read_image, read_values
+from leadline.io.cloud_projection import (
+    CloudProjection,
+    project_cloud,
+    projection_sidecar,
+    read_projection_facts,
+)
+from leadline.io.depth import read_depth, read_image, read_orientation, read_values
 from leadline.io.frame_checks import check_content, check_plausible, check_sizes, read_mask, resize_prior, size_text
 from leadline.io.notes import Note, NoteKind
 from leadline.io.placement import CloudFiles, ProjectionOptions, scale_camera
@@ -97,6 +102,8 @@ class FrameFiles:
         found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.prior is not None and sidecar_path(self.prior).exists():
             found["prior_sidecar"] = sidecar_path(self.prior)
+        if self.sparse is not None and projection_sidecar(self.sparse).is_file():
+            found["sparse_sidecar"] = projection_sidecar(self.sparse)
         return found
 
 
@@ -108,8 +115,9 @@ class FrameOptions:
     ----------
     unit : str, optional
         Unit of the sparse map, see `leadline.io.UNITS`, or metres per count. Default: guessed, with a note.
-    prior_kind : {"depth", "disparity", "log_depth"}, optional
-        What the numbers of the prior are. Default: as stated in its sidecar; depth without a sidecar.
+    prior_kind : {"depth", "disparity", "log_depth", "auto"}, optional
+        What the numbers of the prior are; see `leadline.Prior` for "auto". Default: as stated in its sidecar; depth
+        without a sidecar.
     prior_floor : float, optional
         See `leadline.Prior.floor`; for disparity only.
     resize_prior : bool
@@ -128,7 +136,7 @@ class FrameOptions:
     """
 
     unit: str | None = None
-    prior_kind: PriorKind | None = None
+    prior_kind: PriorKindOrAuto | None = None
     prior_floor: float | None = None
     resize_prior: bool = False
     scatter_sparse: bool = False
@@ -158,7 +166,8 @@ class Measurements:
         Unit of the file that it was read from, ``"m"`` for a point cloud.
     unit_guessed : bool
     camera, cloud : optional
-        Camera of the image and the projection, if the measurements are a point cloud.
+        Camera of the image and the projection, if the measurements are a point cloud. The camera, also if they are a
+        map that was projected from one.
     notes : tuple of Note
     record : dict
         Further entries of the sidecar, ready for JSON.
@@ -264,7 +273,8 @@ def read_frame(
     prior, sparse = sourced.prior, measured.depth
     sizes: dict[str, tuple[int, ...]] = {"image": shape, "sparse": sparse.shape, "prior": prior.shape}
     check_content(files.paths(), sparse, prior)
-    check_sizes(sizes, resized=options.resize_prior, scattered=options.scatter_sparse)
+    turned = read_orientation(files.image)
+    check_sizes(sizes, resized=options.resize_prior, scattered=options.scatter_sparse, exif=turned)
     prior = resize_prior(prior, shape)
     lost = 0
     notes = [*measured.notes, *camera_notes, *sourced.notes]
@@ -273,7 +283,14 @@ def read_frame(
         text = "the sparse map has another size than the image: its measurements were moved, not interpolated."
         shared = " Where several fell into one pixel, the nearest was kept." if lost else ""
         notes.append(Note(NoteKind.RESIZED, text + shared))
+    if prior.kind == "auto":
+        prior = prior.resolved(sparse, is_measured(sparse))
+        rises = "rises" if prior.kind == "depth" else "falls"
+        text = f"the prior was taken as {prior.kind}, because it {rises} where the measured depth rises."
+        notes.append(Note(NoteKind.PRIOR, text))
     notes += check_plausible(sizes, sparse, measured.unit)
+    if turned:
+        notes.append(Note(NoteKind.TURNED, f"{turned} The depth is that of the stored pixels, which are not turned."))
     source: Literal["user", "prior"] | None = "user" if camera is not None else None
     if camera is None and prior.camera is not None:
         camera, source = prior.camera, "prior"
@@ -297,13 +314,17 @@ def _read_measurements(files: FrameFiles, options: FrameOptions, image: NDArray[
         raise InputError(
             f"the measurements are missing: give {param('sparse')}, a depth map, or {param('points')}, a point cloud."
         )
-    measured = read_depth(files.sparse, options.unit)
+    facts = read_projection_facts(files.sparse)
+    measured = read_depth(files.sparse, facts.unit if facts and options.unit is None else options.unit)
     notes: tuple[Note, ...] = () if measured.note is None else (measured.note,)
+    if facts is not None and options.unit is None:
+        notes = (facts.note,)
     depth = measured.values
     if files.confidence is not None:
         depth, more = _without_doubtful(files.sparse, files.confidence, depth, options.min_confidence)
         notes += more
-    return Measurements(depth, measured.unit, measured.guessed, notes=notes)
+    camera = None if facts is None else facts.camera
+    return Measurements(depth, measured.unit, measured.guessed, camera=camera, notes=notes)
 
 
 def _project_points(files: FrameFiles, points: Path, options: FrameOptions, image: NDArray[np.uint8]) -> Measurements:
@@ -366,6 +387,11 @@ def _read_camera(
         if files.camera is not None:
             raise InputError(f"{param('intrinsics')} and {param('camera')} say the same; give one of them.")
         return Camera(width, height, *options.intrinsics), ()
-    if measured.camera is not None or files.camera is None:
+    if files.camera is not None and measured.cloud is None:
+        return scale_camera(read_camera(files.camera), (width, height))
+    if measured.camera is None or measured.cloud is not None:
         return measured.camera, ()
-    return scale_camera(read_camera(files.camera), (width, height))
+    try:
+        return scale_camera(measured.camera, (width, height))
+    except InputError:  # a sidecar's camera that nobody asked for; the image is a crop
+        return None, ()

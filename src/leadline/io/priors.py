@@ -17,7 +17,7 @@ import numpy as np
 
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import dump_json
-from leadline.core.prior import Prior, PriorKind
+from leadline.core.prior import Prior, PriorKind, PriorKindOrAuto
 from leadline.geometry.cameras import Camera
 from leadline.io import depth_formats as formats
 from leadline.io.depth import read_values
@@ -90,14 +90,14 @@ def read_facts(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def read_prior(path: Path, *, kind: PriorKind | None = None, floor: float | None = None) -> SourcedPrior:
+def read_prior(path: Path, *, kind: PriorKindOrAuto | None = None, floor: float | None = None) -> SourcedPrior:
     """The prediction in a file of any format that `read_values` reads, with the entries of its sidecar.
 
     `kind` and `floor` override the sidecar. Without both, the numbers are depth and the floor is 0.
     """
     values, facts = read_values(path), read_facts(path)
     found = kind or facts.get("quantity", "depth")
-    if floor and found != "disparity":
+    if floor and found not in ("disparity", "auto"):
         raise InputError(
             f"{param('prior_floor')} is for {param('prior_kind', 'disparity')} only, and {path} is {found}."
         )

@@ -12,26 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, InputError, param
+from leadline.core.units import METRES_PER_UNIT, metres_per_unit
 from leadline.io.notes import Note, NoteKind
 
 LOG_CODED = "moge-log"
 
-UNITS: Mapping[str, float | None] = MappingProxyType(
-    {
-        "mm": 1e-3,
-        "cm": 1e-2,
-        "m": 1.0,
-        "kitti": 1.0 / 256.0,
-        "tum": 1.0 / 5000.0,
-        "vkitti": 1e-2,
-        "ibims": 50.0 / 65535.0,
-        LOG_CODED: None,
-    }
-)
+UNITS: Mapping[str, float | None] = MappingProxyType({**METRES_PER_UNIT, LOG_CODED: None})
 """Named units and their metres per count; None for the log code, which is not linear."""
 
 MAX_COUNT = 65534
 """Largest count of a linear 16-bit map. 65535 is a full counter (sky, "no return") and is read as missing."""
+
+FARTHEST = 1e3
+"""Metres beyond which depth is more likely in another unit."""
 
 # Number of valid pixels that a guess is based on: enough for a percentile, cheap on any image.
 _SAMPLES = 65536
@@ -71,16 +64,7 @@ def as_unit(unit: str | float) -> Unit:
     if isinstance(unit, str) and unit.strip().lower() in UNITS:
         name = unit.strip().lower()
         return Unit(name, UNITS[name])
-    try:
-        # Such a unit is recorded as "0.00025 m", so that is accepted, too.
-        metres = float(unit.strip().removesuffix("m")) if isinstance(unit, str) else float(unit)
-    except (TypeError, ValueError):
-        metres = math.nan
-    if not (metres > 0 and math.isfinite(metres)) or isinstance(unit, bool):
-        raise InputError(
-            f"{param('unit')} must be one of {', '.join(UNITS)}, or metres per count as a positive number, got "
-            f"{unit!r} instead."
-        )
+    metres = metres_per_unit(unit)
     return Unit(f"{metres:g} m", metres)
 
 
@@ -168,11 +152,12 @@ def encode_counts(depth: NDArray[np.float32], unit: Unit, metres: float) -> NDAr
     counts = np.rint(np.nan_to_num(depth.astype(np.float64), nan=0.0) / metres)
     if counts.max(initial=0.0) > MAX_COUNT:
         largest = float(np.nanmax(depth))
-        fitting = [name for name in ("mm", "kitti", "cm", "m") if largest <= (UNITS[name] or 0.0) * MAX_COUNT]
+        fitting = [name for name in ("mm", "kitti", "cm") if largest <= (UNITS[name] or 0.0) * MAX_COUNT]
         advice = f"unit {fitting[0]!r} or " if fitting else ""
+        doubt = " Is the unit of the measurements right?" if largest > FARTHEST else ""
         raise InputError(
-            f"{param('depth')} reaches {largest:.6g} m, but 16 bits in unit {unit.name!r} end at "
-            f"{MAX_COUNT * metres:.6g} m. Use {advice}a float format such as .npy."
+            f"the depth reaches {largest:.6g} m, but 16 bits in unit {unit.name!r} end at {MAX_COUNT * metres:.6g} m."
+            f"{doubt} Use {advice}a float format such as .npy."
         )
     return counts.astype(np.uint16)
 

@@ -6,7 +6,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,25 @@ from leadline.base.errors import InputError, param
 from leadline.base.registry import Registry, check_options
 from leadline.core.prior import Prior, PriorKind
 
+Gauge = Literal["metric", "scale", "affine", "unknown"]
+"""Transformation up to which the values of a prior are known.
+
+============  =====================================================================================================
+metric        none: the network predicts metres. Only such a prior can be scored as it is, without a fit
+scale         a positive factor: depth is scale-invariant
+affine        a positive factor and a shift: depth or disparity, whichever `PriorSource.quantity` says, is
+              affine-invariant
+unknown       not stated by the model, its card or the user
+============  =====================================================================================================
+"""
+
 
 class PriorSource(Protocol):
     """A source of priors: predicts relative depth for an image."""
 
     name: str  # as it appears in records
     quantity: PriorKind
-    gauge: str  # transformation up to which the values are known: "metric", "scale", "affine", "unknown"
+    gauge: str  # one of `Gauge`: the transformation up to which the values are known
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -57,9 +69,10 @@ _MOGE = PriorFacts(
     quantity="depth",
     gauge="metric",
     licence="MIT",
-    install="pip install git+https://github.com/microsoft/MoGe.git",
+    install="pip install 'leadline[moge]' git+https://github.com/microsoft/MoGe.git",
     options={"version": 2},
 )
+_MOGE_3 = replace(_MOGE, summary="MoGe-3, 2026: depth, mask and camera", options={"version": 3})
 _WITHOUT = "leadline.priors.without_network"
 _DECLARED = ("as declared", "unknown")  # quantity and gauge
 _TRANSFORMERS = PriorFacts(
@@ -73,9 +86,8 @@ _DEPTH_ANYTHING_2 = replace(
 )
 
 PRIORS: dict[str, PriorFacts] = {
-    "moge-3": replace(
-        _MOGE, summary="MoGe-3, 2026: the paper's prior", model="Ruicheng/moge-3-vitl", options={"version": 3}
-    ),
+    "moge-3": replace(_MOGE_3, summary="MoGe-3, 2026: the paper's prior", model="Ruicheng/moge-3-vitl", size="370 M"),
+    "moge-3-giant": replace(_MOGE_3, model="Ruicheng/moge-3-vitg", size="1.25 B"),
     "moge-2": replace(_MOGE, model="Ruicheng/moge-2-vitl", size="326 M"),
     "moge-2-small": replace(_MOGE, model="Ruicheng/moge-2-vits-normal", size="35 M"),
     "depth-anything-v2-large": replace(
@@ -105,6 +117,9 @@ PRIORS: dict[str, PriorFacts] = {
     "scene": PriorFacts(f"{_WITHOUT}:ScenePriors", "the predictions that scene folders contain", *_DECLARED),
     "none": PriorFacts(f"{_WITHOUT}:NoPrior", "no network: a constant prior", "depth", "scale", licence="none needed"),
 }
+
+RECOMMENDED = "depth-anything-v2-small"
+"""The network to begin with: small, and free for any use. The commands take it if no prior is named."""
 
 
 def prior_source(spec: str, **options: Any) -> PriorSource:

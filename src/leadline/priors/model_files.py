@@ -1,4 +1,4 @@
-"""The files of a model: a path, an entry of the Hugging Face hub's cache, or a download into that cache."""
+"""The files of a model: a path, files placed by hand, an entry of the Hugging Face hub's cache, or a download."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 import re
 import socket
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from leadline.base.errors import FileError, InputError, MissingExtra, param
-from leadline.priors import PRIORS
+from leadline.base.errors import FileError, InputError, param
+from leadline.base.user_folders import user_cache_folder
+from leadline.priors import PRIORS, hub
 
 SAFE = ("*.json", "*.safetensors")  # files that are downloaded: no pickles, no code
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -30,19 +30,31 @@ def hub_cache() -> Path:
     return Path(os.path.expandvars(found)).expanduser()
 
 
+def placed_folder(name: str) -> Path:
+    """The folder in which a model's files are found if they are placed by hand, for machines without the hub."""
+    return user_cache_folder() / "models" / name.replace("/", "--")
+
+
 def weights_present(model: str) -> bool:
     """Whether a model can be loaded without a download; it is a name in `PRIORS`, an id of the hub, or a path."""
     known = PRIORS[model].model if model in PRIORS else model
     if known is None:
         return False
-    return Path(known).expanduser().exists() or _find_snapshot(known) is not None
+    return Path(known).expanduser().exists() or _find_here(known) is not None
+
+
+def needs_download(spec: str) -> bool:
+    """Whether opening the prior `spec` would download a model: one that is named by its id and is not here."""
+    name, _, argument = spec.partition(":")
+    model = argument or (PRIORS[name].model if name in PRIORS else None)
+    return model is not None and _ID.fullmatch(model) is not None and not weights_present(model)
 
 
 def local_weights(model: str | Path, *, patterns: Sequence[str] = SAFE) -> Path:
     """The file or folder on this machine that holds a model, given by its path or its id on the hub.
 
-    An id that is not in the hub's cache is downloaded: the files of the repository that match `patterns`. By default
-    these are no pickles, since loading a pickle can run any code.
+    An id is searched in `placed_folder` and in the hub's cache. If it is in neither, it is downloaded: the files of the
+    repository that match `patterns`. By default these are no pickles, since loading a pickle can run any code.
     """
     path = Path(model).expanduser()
     if path.exists():
@@ -50,19 +62,15 @@ def local_weights(model: str | Path, *, patterns: Sequence[str] = SAFE) -> Path:
     name = str(model)
     if not _ID.fullmatch(name):
         raise FileError(f"{name}: there is no such model file or folder, and it is not an id like owner/name either.")
-    found = _find_snapshot(name)
+    found = _find_here(name)
     if found is not None:
         return found
     if (problem := _offline_reason()) is not None:
-        raise FileError(_not_downloaded(name, problem))
+        raise FileError(_not_downloaded(name, problem, patterns))
     try:
-        download = import_module("huggingface_hub").snapshot_download
-    except ImportError as error:
-        raise MissingExtra("huggingface_hub", "transformers", f"downloading the model {name}") from error
-    try:
-        return Path(download(name, allow_patterns=list(patterns), cache_dir=hub_cache()))
-    except Exception as error:  # the client's errors share no base class
-        raise FileError(_not_downloaded(name, (str(error).strip() or type(error).__name__).splitlines()[0])) from error
+        return hub.download(name, patterns, hub_cache())
+    except FileError as error:
+        raise FileError(_not_downloaded(name, str(error).rstrip("."), patterns)) from error
 
 
 def weights_digest(place: Path) -> str:
@@ -103,10 +111,16 @@ def short_name(model: str | Path) -> str:
     return name
 
 
-def _find_snapshot(name: str) -> Path | None:
-    """The newest complete snapshot of an id in the hub's cache, that of the main branch first; None without one."""
+def _find_here(name: str) -> Path | None:
+    """The folder of an id on this machine: placed by hand, or in the hub's cache."""
     if not _ID.fullmatch(name):
         return None
+    placed = placed_folder(name)
+    return placed if placed.is_dir() and _is_complete(placed) else _find_snapshot(name)
+
+
+def _find_snapshot(name: str) -> Path | None:
+    """The newest complete snapshot of an id in the hub's cache, that of the main branch first; None without one."""
     home = hub_cache() / f"models--{name.replace('/', '--')}"
     try:
         main = (home / "refs" / "main").read_text(encoding="utf-8").strip()
@@ -136,7 +150,7 @@ def _offline_reason() -> str | None:
             return f"{variable} is set"
     if any(os.environ.get(proxy) for proxy in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
         return None  # a proxy may resolve names that this machine does not
-    address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    address = urlsplit(hub.endpoint())
     host, port = address.hostname or "huggingface.co", address.port or (80 if address.scheme == "http" else 443)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT).close()
@@ -145,8 +159,11 @@ def _offline_reason() -> str | None:
     return None
 
 
-def _not_downloaded(name: str, problem: str) -> str:
+def _not_downloaded(name: str, problem: str, patterns: Sequence[str]) -> str:
+    files = (
+        "config.json, preprocessor_config.json and model.safetensors" if patterns is SAFE else " and ".join(patterns)
+    )
     return (
-        f"The model {name} is not in {hub_cache()} and was not downloaded ({problem}). "
-        f"Download it with: hf download {name}; or give the path of a folder that holds it."
+        f"The model {name} is not here and was not downloaded ({problem}). Place {files} of {hub.endpoint()}/{name} in "
+        f"{placed_folder(name)}, or run on a machine with a network: hf download {name}, into {hub_cache()}."
     )

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ _REFINER = "moge.model.modules.sparse_unet"  # the only module of MoGe-3 that ne
 
 
 class MissingMoge(MissingExtra):
-    """The package moge is not installed. It is not on PyPI, so no extra of leadline can install it."""
+    """The package moge is not installed; it is not on PyPI. The extra `moge` installs what it needs from there."""
 
     def __init__(self, reason: str) -> None:
         ImportError.__init__(self, f"MoGe needs the package 'moge', {reason}: {PRIORS['moge-2'].install}")
@@ -46,7 +47,7 @@ class MogePrior(PriorSource):
         An id of the hub such as ``Ruicheng/moge-2-vitl``, a checkpoint, or a folder with a ``model.pt``. An id that is
         not in the hub's cache is downloaded. The package reads checkpoints with torch's ``weights_only``.
     version : {2, 3}
-        Version of MoGe; must be that of the model.
+        Version of MoGe; a checkpoint of the other version is refused.
     device : str
         "auto", "cpu", "cuda", ...
     dtype : {"float32", "float16"}
@@ -182,15 +183,30 @@ class MogePrior(PriorSource):
             # Without refinement steps the refiner only takes memory, and without FlexGEMM it cannot be built at all.
             options = {} if self.version == 2 or steps else {"model_kwargs": {"refiner": None}}
             try:
+                stored, version = _read_checkpoint(torch_module("transformers", "MoGe"), self.checkpoint)
                 with warnings.catch_warnings():
                     if options:
                         warnings.simplefilter("ignore")  # a warning that the refiner's weights are not used
-                    network = kind.from_pretrained(str(self.checkpoint), **options)
-                self._network = network.to(device).eval()
-            except Exception as error:  # a pickle with more than weights, the keys of another version, no memory
+                    network = kind.from_pretrained(str(self.checkpoint), **options) if version == self.version else None
+            except Exception as error:  # a pickle with more than weights, a foreign configuration, no memory
                 raise FileError(
                     f"{self.checkpoint}: cannot be loaded as MoGe-{self.version} ({first_line(error)})."
                 ) from error
+            if network is None:
+                raise FileError(
+                    f"{self.checkpoint}: is a checkpoint of MoGe-{version}, and {param('version')} is {self.version}; "
+                    f"use the prior moge-{version}."
+                )
+            # The package ignores missing weights, and the network would predict with random ones. Buffers are constants
+            # that the package sets itself, and the mask token is for training only.
+            weights = (name for name, _ in network.named_parameters() if not name.endswith("mask_token"))
+            lacking = sorted(name for name in weights if name not in stored)
+            if lacking:
+                raise FileError(
+                    f"{self.checkpoint}: {len(lacking)} weights of MoGe-{self.version} are missing, such as "
+                    f"{lacking[0]}; the file is incomplete or of another model."
+                )
+            self._network = network.to(device).eval()
         return self._network
 
 
@@ -203,21 +219,38 @@ def pixel_camera(intrinsics: NDArray[Any], width: int, height: int) -> Camera:
     return Camera(width, height, fx * width, fy * height, cx * width - 0.5, cy * height - 0.5)
 
 
+def _read_checkpoint(torch: Any, path: Path) -> tuple[frozenset[str], int]:
+    """The names of the weights in a checkpoint, and the version of MoGe that it is for.
+
+    Only MoGe-3 has a refiner. The package would load either version as the other: it ignores configuration and weights
+    that it does not know, but takes the output of MoGe-3, a logarithm, for something else. The weights themselves are
+    not read where the file allows it.
+    """
+    found = torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+    stored = frozenset(found["model"])
+    refiner = "refiner" in found["model_config"] or any(name.startswith("refiner.") for name in stored)
+    return stored, 3 if refiner else 2
+
+
 def _network_class(version: int) -> tuple[Any, bool]:
     """The class of the network, and whether its refiner can be built.
 
     The package imports FlexGEMM, which fails where that is not installed or finds no Triton. With a placeholder for the
-    only module that uses it, the rest can be imported, and networks have no refiner.
+    only module that uses it, the rest can be imported, and networks have no refiner. The placeholder stays for the
+    process, so that later calls import the package at the first attempt and must look for it.
     """
     module = f"moge.model.v{version}"
     try:
-        return import_module(module).MoGeModel, version == 3
+        found = import_module(module).MoGeModel
     except ModuleNotFoundError as error:
         if error.name is not None and module.startswith(error.name):
             raise MissingMoge(f"and the one installed has no {module}; a newer one") from error
         cause: Exception = error
     except Exception as error:  # a broken CUDA library may raise other errors than ImportError
         cause = error
+    else:
+        refiner = getattr(sys.modules.get(_REFINER), "Sparse3DUNet", None)
+        return found, version == 3 and refiner is not None
     placeholder = ModuleType(_REFINER)
     placeholder.Sparse3DUNet = None  # type: ignore[attr-defined]
     sys.modules.setdefault(_REFINER, placeholder)

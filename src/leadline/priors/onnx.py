@@ -19,7 +19,8 @@ from leadline.base.errors import FileError, InputError, MissingExtra, param
 from leadline.core.prior import Prior, PriorKind
 from leadline.geometry.cameras import Camera
 from leadline.io.files import read_json
-from leadline.priors import PriorSource, as_image, default_floor, resize_map
+from leadline.priors import Gauge, PriorSource, as_image, default_floor, resize_map
+from leadline.priors.area import resize_area
 from leadline.priors.model_files import weights_digest
 
 CARDS = Path(__file__).with_name("onnx_cards")  # cards of public exports
@@ -33,6 +34,7 @@ PROVIDERS = {
     "cpu": "CPUExecutionProvider",
 }
 _AUTOMATIC = ("cuda", "cpu")  # devices that "auto" tries; the others take long to compile or lack operators
+_PREPARATION = 2  # counts the ways in which versions of leadline prepared images; cached predictions of others differ
 _GRID = 64  # points along each side of the image to which the camera is fitted
 _COARSE = 121  # shifts of the first search, over six decades
 _EXPONENT_TOLERANCE = 1e-10  # tolerance of the decimal logarithm of the shift
@@ -75,6 +77,9 @@ class ModelCard:
             quantity: Any = "depth" if points else output["quantity"]
             if quantity not in get_args(PriorKind):
                 raise KeyError(f"quantity {quantity!r}")
+            gauge = str(output.get("gauge", "unknown"))
+            if gauge not in get_args(Gauge):
+                raise KeyError(f"gauge {gauge!r}, expected one of {', '.join(get_args(Gauge))}")
             return cls(
                 size=size,
                 keep_aspect=bool(mode),
@@ -88,7 +93,7 @@ class ModelCard:
                 input_name=source.get("name"),
                 output_name=output.get("name"),
                 quantity=quantity,
-                gauge=str(output.get("gauge", "unknown")),
+                gauge=gauge,
                 points=points,
                 mask_name=output.get("mask"),
                 scale_name=output.get("scale"),
@@ -181,7 +186,7 @@ class OnnxPrior(PriorSource):
     def fingerprint(self) -> str:
         # Weights beyond 2 GB, and often smaller ones, are in a file of their own: model.onnx_data or model.onnx.data.
         files = [self.card_path, *sorted(self.path.parent.glob(f"{escape(self.path.name)}*"))]
-        parts = ([weights_digest(file) for file in files if file.is_file()], self.floor)
+        parts = ([weights_digest(file) for file in files if file.is_file()], self.floor, _PREPARATION)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -193,8 +198,6 @@ class OnnxPrior(PriorSource):
 
     def _tensor(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
         """The network's input for one image, without the batch axis."""
-        from PIL import Image
-
         card = self.card
         height, width = image.shape[:2]
         rows, columns = card.input_size(height, width)
@@ -202,11 +205,7 @@ class OnnxPrior(PriorSource):
         own = shape[1:3] if card.channels_last else shape[2:4]
         if all(isinstance(side, int) for side in own):
             rows, columns = own  # the network was exported for this size only
-        # The box filter averages areas. When enlarging it would repeat pixels, so bilinear interpolation is used there.
-        shrinking = rows <= height and columns <= width
-        by_area = Image.Resampling.BOX if shrinking else Image.Resampling.BILINEAR
-        resample = Image.Resampling.BICUBIC if card.cubic else by_area
-        small = np.asarray(Image.fromarray(image).resize((columns, rows), resample), np.float32) / 255.0
+        small = _resize(image, (rows, columns), card.cubic) / np.float32(255.0)
         low, high = card.value_range
         mean, std = np.array(card.mean, np.float32), np.array(card.std, np.float32)
         tensor: NDArray[np.float32] = (small * (high - low) + low - mean) / std
@@ -290,6 +289,19 @@ def _providers(device: str, available: Sequence[str]) -> list[str]:
         there = [one for one, provider in PROVIDERS.items() if provider in available]
         raise InputError(f"{param('device')} {device!r} is not in this onnxruntime, which has {', '.join(there)}.")
     return [PROVIDERS[device], *([PROVIDERS["cpu"]] if device != "cpu" else [])]
+
+
+def _resize(image: NDArray[np.uint8], shape: tuple[int, int], cubic: bool) -> NDArray[np.float32]:
+    """The image at `shape`, in grey levels: by cubic interpolation, or averaged over areas.
+
+    An image that becomes larger has no areas to average, so that it is interpolated bilinearly.
+    """
+    from PIL import Image
+
+    if not cubic and shape[0] <= image.shape[0] and shape[1] <= image.shape[1]:
+        return resize_area(image, shape)
+    resample = Image.Resampling.BICUBIC if cubic else Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(image).resize(shape[::-1], resample), np.float32)
 
 
 def _single_map(value: NDArray[np.float32], path: Path) -> NDArray[np.float32]:

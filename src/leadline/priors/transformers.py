@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,11 +15,11 @@ from leadline.base.errors import FileError, InputError, param, require_choice
 from leadline.core.prior import Prior, PriorKind
 from leadline.geometry.cameras import Camera
 from leadline.io.files import read_json
-from leadline.priors import PriorSource, as_image, default_floor, torch_runtime
+from leadline.priors import Gauge, PriorSource, as_image, default_floor, torch_runtime
 from leadline.priors.model_files import local_weights, require_safetensors, short_name, weights_digest
 
 EXTRA = "transformers"
-Gauge = Literal["metric", "scale", "affine", "unknown"]
+Resize = Literal["lower_bound", "processor"]
 
 MEANINGS: dict[str, tuple[PriorKind, str]] = {
     "depth_anything": ("disparity", "affine"),
@@ -57,6 +58,11 @@ class TransformersPrior(PriorSource):
         An id that is not in the hub's cache is downloaded. Pickled weights and a model's own code are not loaded.
     kind, gauge : str, optional
         What the predictions are. Default: by the model's type and configuration, see `meaning`.
+    resize : {"lower_bound", "processor"}, optional
+        Size of the network's input: the smallest of the image's aspect ratio at which no side is below that of the
+        model's processor, as the authors of Depth Anything do, see `lower_bound`; or as transformers' processor
+        decides, which scales as little as it can. The two differ for images smaller than the processor's size.
+        Default: the authors' rule for Depth Anything, the processor's for all others.
     floor : float, optional
         For disparity: see `Prior`. Default: `default_floor`.
     device : str
@@ -72,6 +78,7 @@ class TransformersPrior(PriorSource):
         *,
         kind: PriorKind | None = None,
         gauge: str | None = None,
+        resize: Resize | None = None,
         floor: float | None = None,
         device: str = "auto",
         dtype: str = "float32",
@@ -87,6 +94,7 @@ class TransformersPrior(PriorSource):
         self.name = name or short_name(model)
         self._config = read_json(self.folder / "config.json", "a model's configuration")
         self.quantity, self.gauge = self._meaning(kind, gauge)
+        self.resize = self._resize_rule(resize)
         self.floor = default_floor(self.quantity, self.gauge, floor)
         self._threads = threads
         self._loaded: tuple[Any, Any, Any] | None = None
@@ -107,8 +115,20 @@ class TransformersPrior(PriorSource):
             known = kind, "unknown"
         return kind or known[0], gauge or (known[1] if kind in (None, known[0]) else "unknown")
 
+    def _resize_rule(self, resize: Resize | None) -> Resize:
+        authors = self._config.get("model_type") == "depth_anything"
+        if resize is None:
+            return "lower_bound" if authors else "processor"
+        require_choice("resize", resize, Resize)
+        if resize == "lower_bound" and not authors:
+            raise InputError(
+                f"{param('resize')} lower_bound is the rule of Depth Anything's authors, and {self.folder} is a model "
+                f"of type {self._config.get('model_type')!r}; use processor."
+            )
+        return resize
+
     def fingerprint(self) -> str:
-        parts = (weights_digest(self.folder), self.quantity, self.gauge, self.floor, self.dtype)
+        parts = (weights_digest(self.folder), self.quantity, self.gauge, self.resize, self.floor, self.dtype)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,7 +139,7 @@ class TransformersPrior(PriorSource):
         torch, network, processor = self._load()
         try:
             with torch_runtime.inference(torch, self._threads):
-                pixels = preprocess(torch, processor, image)
+                pixels = preprocess(torch, processor, image, self.resize)
                 outputs = network(pixel_values=pixels.to(network.device, network.dtype))
                 outputs.predicted_depth = outputs.predicted_depth.float()  # only the network uses a smaller dtype
                 depth, field_of_view = postprocess(torch, self._config, processor, outputs, (height, width))
@@ -176,21 +196,48 @@ def load_processor(folder: Path, config: dict[str, Any]) -> Any:
     """The model's image processor; for Depth Pro, whose processor needs torchvision, our own with its settings."""
     if config.get("model_type") == "depth_pro":
         return _DepthProProcessor(folder)
-    family = import_module("transformers").AutoImageProcessor
+    library = import_module("transformers")
+    # Earlier versions call the classes that use PIL "slow".
+    pil: dict[str, Any] = {"backend": "pil"} if hasattr(library, "DPTImageProcessorPil") else {"use_fast": False}
     try:
-        return family.from_pretrained(folder, backend="pil", trust_remote_code=False, local_files_only=True)
+        return library.AutoImageProcessor.from_pretrained(folder, **pil, trust_remote_code=False, local_files_only=True)
     except Exception as error:
         raise FileError(
             f"{folder}: transformers cannot open its preprocessor_config.json: {torch_runtime.first_line(error)}."
         ) from error
 
 
-def preprocess(torch: Any, processor: Any, image: NDArray[np.uint8]) -> Any:
+def preprocess(torch: Any, processor: Any, image: NDArray[np.uint8], resize: Resize = "processor") -> Any:
     """The network's input for an image, (1, 3, h, w)."""
     if isinstance(processor, _DepthProProcessor):
         return processor.preprocess(torch, image)
+    size: dict[str, Any] = {}
+    if resize == "lower_bound":
+        least, multiple = processor.size, processor.ensure_multiple_of
+        rows, columns = lower_bound(image.shape[:2], (least["height"], least["width"]), multiple)
+        size = {"size": {"height": rows, "width": columns}, "keep_aspect_ratio": False}
     # Without the format, transformers would take an image of three rows for one of three planes.
-    return processor(images=[image], return_tensors="pt", input_data_format="channels_last")["pixel_values"]
+    return processor(images=[image], return_tensors="pt", input_data_format="channels_last", **size)["pixel_values"]
+
+
+def lower_bound(shape: tuple[int, ...], least: tuple[int, int], multiple: int) -> tuple[int, int]:
+    """Height and width of the input of Depth Anything for an image of that shape, by its authors' rule.
+
+    The image is scaled so that both sides are at least `least` and one of them equals it; each side is rounded to the
+    nearest multiple, or up where that would be below `least`.
+
+    Examples
+    --------
+    >>> lower_bound((384, 512), (518, 518), 14)
+    (518, 686)
+    """
+    scale = max(wanted / side for wanted, side in zip(least, shape, strict=True))
+
+    def rounded(side: int, wanted: int) -> int:
+        nearest = round(scale * side / multiple) * multiple
+        return nearest if nearest >= wanted else math.ceil(scale * side / multiple) * multiple
+
+    return rounded(shape[0], least[0]), rounded(shape[1], least[1])
 
 
 def postprocess(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, InputError
+from leadline.base.errors import FileError, InputError, require_choice
 from leadline.core.prior import Prior, PriorKind
 from leadline.io.depth import DEPTH_SUFFIXES
+from leadline.io.files import read_json
 from leadline.io.priors import read_prior
-from leadline.priors import PriorSource
+from leadline.priors import Gauge, PriorSource
 
 
 def find_prediction(folder: Path, name: str) -> Path:
@@ -38,6 +39,22 @@ def require_image_size(file: Path, shape: tuple[int, ...], image: tuple[int, ...
         )
 
 
+def _declared(gauge: str | None) -> str | None:
+    """`gauge` itself, if it is a valid one or None."""
+    if gauge is not None:
+        require_choice("gauge", gauge, Gauge)
+    return gauge
+
+
+def _common_gauge(folder: Path) -> str:
+    """The gauge that all sidecar files of a folder state; "unknown" if there are none, they differ or are damaged."""
+    try:
+        found = {str(read_json(file, "a sidecar").get("gauge")) for file in folder.rglob("*.prior.json")}
+    except FileError:  # reported when that prediction is used
+        return "unknown"
+    return next((gauge for gauge in get_args(Gauge) if found == {gauge}), "unknown")
+
+
 class FilePriors(PriorSource):
     """Predictions saved earlier, one file per image, found by the image's name as `find_prediction` does.
 
@@ -46,19 +63,26 @@ class FilePriors(PriorSource):
     folder : str or path
     kind, floor : optional
         As for `read_prior`. Default: as in the sidecar file, or depth if there is none.
+    gauge : str, optional
+        One of `Gauge`. Default: that of the sidecar files, if they all state the same, else unknown.
     name : str, optional
         For records. Default: the folder's name.
     """
 
-    gauge = "unknown"
-
     def __init__(
-        self, folder: str | Path, *, kind: PriorKind | None = None, floor: float | None = None, name: str | None = None
+        self,
+        folder: str | Path,
+        *,
+        kind: PriorKind | None = None,
+        gauge: str | None = None,
+        floor: float | None = None,
+        name: str | None = None,
     ) -> None:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise FileError(f"{self.folder}: there is no such folder of predictions.")
         self.kind, self.floor = kind, floor
+        self.gauge = _declared(gauge) or ("unknown" if kind else _common_gauge(self.folder))
         self.quantity: PriorKind = kind or "depth"
         self.name = name or self.folder.name
 
@@ -81,14 +105,17 @@ class FilePriors(PriorSource):
 
 
 class ScenePriors(PriorSource):
-    """The prediction of a scene folder at an index of ``priors`` in its ``scene.json``."""
+    """The prediction of a scene folder at an index of ``priors`` in its ``scene.json``.
+
+    Scenes may differ in what their predictions are known up to, so `gauge` is unknown unless the caller declares it.
+    """
 
     name = "scene"
     quantity: PriorKind = "depth"  # each scene states its own
-    gauge = "unknown"
 
-    def __init__(self, index: str | int = 0, *, floor: float = 0.01) -> None:
+    def __init__(self, index: str | int = 0, *, gauge: str | None = None, floor: float = 0.01) -> None:
         self.index = int(index)
+        self.gauge = _declared(gauge) or "unknown"
         self.floor = floor
 
     def fingerprint(self) -> str:
