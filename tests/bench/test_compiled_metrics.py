@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from leadline.base.errors import InputError
 from leadline.bench.compiled_metrics import Scorer
-from leadline.bench.metrics import DepthScores, NormalScores, depth_scores, normal_scores
+from leadline.bench.metrics import DepthScores, Missing, NormalScores, depth_scores, normal_scores
 from leadline.geometry.cameras import Camera, RayCamera
 
 SUMS = 1e-11  # relative: the same float64 terms, added in another order
@@ -35,13 +37,15 @@ def test_both_give_the_same_scores(seed: int, height: int, width: int, holes: fl
     prediction, reference, mask = maps(seed, height, width, holes)
     camera = Camera(width, height, 0.9 * width, 0.8 * width, width / 2, height / 3)
     scorer = Scorer(reference, camera)
-    same_depth(scorer.depth(prediction, mask), depth_scores(prediction, reference, mask))
+    for missing in get_args(Missing):
+        found = scorer.depth(prediction, mask, missing=missing)
+        same_depth(found, depth_scores(prediction, reference, mask, missing=missing))
     same_normals(scorer.normals(prediction, mask), normal_scores(prediction, reference, camera, mask))
 
 
 def same_depth(found: DepthScores, expected: DepthScores) -> None:
     assert (found.support, found.missing) == (expected.support, expected.missing)
-    for name in ("absrel", "mae", "rmse", "delta1", "delta2", "delta3"):
+    for name in {field.name for field in fields(DepthScores)} - {"support", "missing"}:
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=SUMS, nan_ok=True)
 
 

@@ -9,15 +9,22 @@ import click
 import numpy as np
 import pytest
 
-from leadline.apps.bench import command
+from leadline.apps.bench import SOME_FAILED, command
 from leadline.datasets import dataset
+from support import completion_trees as made
 from support import trees
 from support.bench_runs import protocol, toml
 from support.cli_frames import leadline, run
 from support.paths import MODELS
 
 NETWORK = "tcmonodepth_small"
-TOO_SMALL = "fewer than two usable measurements"  # the middle of an image of 24 x 16 pixels has one
+EXPECTED_FAILURES = (
+    "fewer than two usable measurements",  # the middle of an image of 24 x 16 pixels has one
+    "the fitted gain is not positive",  # the scenes are random, so that a network cannot know their depth
+    "not set up",  # trained systems
+    "weights",  # of PromptDA
+    "there is no such folder of predictions",  # of priors other than MoGe-3
+)
 CLUSTER = "--executor ray"  # needs a running cluster; test_run.py starts one
 
 
@@ -49,6 +56,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             target = here / "data" / "priors" / "moge-3" / f"{image}.npy"
             target.parent.mkdir(parents=True, exist_ok=True)
             np.save(target, np.linspace(1, 2, height * width, dtype=np.float32).reshape(height, width))
+    made.kitti_selection(here / "data" / "kitti")
     trees.scenes(here / "SCENES")
     return here
 
@@ -67,12 +75,13 @@ def test_examples_in_the_help_run(line: str, prepared: Path, tmp_path: Path, mon
     words = line.removeprefix("leadline ").replace(" /data", " data")
     if "--executor processes" in words:  # worker processes need a main module that is the command itself
         done = run(words)
-        assert done.returncode == 0, done.stderr
+        code, output = done.returncode, done.stdout + done.stderr
     else:
         result = leadline(words)
-        assert result.exit_code == 0, result.output
-        reasons = [text for text in result.output.splitlines() if " failed: " in text]
-        assert all(TOO_SMALL in reason for reason in reasons), result.output
+        code, output = result.exit_code, result.output
+    reasons = [text for text in output.splitlines() if " failed: " in text]
+    assert code == (SOME_FAILED if reasons else 0), output
+    assert all(any(part in reason for part in EXPECTED_FAILURES) for reason in reasons), output
 
 
 def test_one_example_needs_a_cluster() -> None:

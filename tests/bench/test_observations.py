@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from leadline.base.errors import InputError
 from leadline.bench.observations import (
-    AZIMUTH_STEP,
     CASES,
     Observations,
     central_rectangle,
@@ -20,6 +19,7 @@ from leadline.bench.observations import (
     parse_pattern,
     simulate,
 )
+from leadline.bench.patterns.pixels import AZIMUTH_STEP
 from leadline.datasets import Scene
 from leadline.datasets.rendered import render
 from leadline.geometry.cameras import RayCamera
@@ -27,13 +27,16 @@ from leadline.geometry.cameras import RayCamera
 MEAN_RTOL = 1e-6  # a float64 mean stored as float32
 
 
-def observe_by_loops(reference, stride):
+ROUNDINGS = {"round": Fraction(1, 2), "floor": Fraction(0), "ceil": Fraction(10**9 - 1, 10**9)}
+
+
+def observe_by_loops(reference, stride, rounding="round"):
     """The definition in exact arithmetic: cell and anchor of each pixel one by one."""
     height, width = reference.shape
     sparse = np.full(reference.shape, np.nan)
 
     def axis(size):
-        count = max(1, int(Fraction(size) / Fraction(stride) + Fraction(1, 2)))
+        count = max(1, int(Fraction(size) / Fraction(stride) + ROUNDINGS[rounding]))
         pitch = Fraction(size, count)
         members = [[u for u in range(size) if k * pitch <= u + Fraction(1, 2) < (k + 1) * pitch] for k in range(count)]
         return [(pixels, int((k + Fraction(1, 2)) * pitch)) for k, pixels in enumerate(members)]
@@ -52,14 +55,40 @@ def observe_by_loops(reference, stride):
     height=st.integers(1, 40),
     width=st.integers(1, 40),
     stride=st.sampled_from([1.0, 2.0, 3.25, 7.5, 50.0]),
+    rounding=st.sampled_from(sorted(ROUNDINGS)),
     data=st.data(),
 )
-def test_grid_equals_its_definition(height, width, stride, data):
+def test_grid_equals_its_definition(height, width, stride, rounding, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     reference = rng.uniform(0.5, 9.0, (height, width))
     reference[rng.random((height, width)) < 0.4] = rng.choice([np.nan, np.inf, 0.0, -1.0])
-    sparse = observe(reference, "distributed", stride=stride).sparse
-    np.testing.assert_allclose(sparse, observe_by_loops(reference, stride), rtol=MEAN_RTOL)
+    sparse = observe(reference, "distributed", stride=stride, rounding=rounding).sparse
+    expected = observe_by_loops(reference, stride, rounding)
+    np.testing.assert_allclose(sparse, expected, rtol=MEAN_RTOL)
+    kept = observe(reference, "distributed", stride=stride, rounding=rounding, valid_anchors=True).sparse
+    known = np.isfinite(reference) & (reference > 0)
+    np.testing.assert_allclose(kept, np.where(known, expected, np.nan), rtol=MEAN_RTOL)
+
+
+def test_other_readings_of_the_grid_are_patterns():
+    reference = np.random.default_rng(3).uniform(1, 5, (33, 50)).astype(np.float32)
+    reference[:, ::3] = np.nan
+    scene = Scene("a", np.zeros((33, 50, 3), np.uint8), reference)
+    for case in CASES:
+        for pattern, options in (
+            (case, {}),
+            (f"{case}:floor", {"rounding": "floor"}),
+            (f"{case}:ceil", {"rounding": "ceil"}),
+            (f"{case}:floor:valid-anchors", {"rounding": "floor", "valid_anchors": True}),
+        ):
+            found, expected = simulate(scene, pattern, dataset="d"), observe(reference, case, **options)
+            np.testing.assert_array_equal(found.sparse, expected.sparse)
+            np.testing.assert_array_equal(found.scored, expected.scored & np.isnan(found.sparse))
+    counts = [simulate(scene, f"distributed{way}", dataset="d").count for way in (":floor", "", ":ceil")]
+    assert counts == [4 * 6, 4 * 7, 5 * 7]
+    for wrong in ("distributed:up", "distributed:floor:ceil", "distributed:2", "random:x", "noise:nan"):
+        with pytest.raises(InputError, match="must be written like"):
+            parse_pattern(wrong if wrong[0] != "n" else f"random:5+{wrong}")
 
 
 @given(height=st.integers(1, 60), width=st.integers(1, 60))

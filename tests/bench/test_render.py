@@ -37,7 +37,7 @@ def test_latex_has_groups_and_escapes() -> None:
     rows = [record("A_1", "i", "outer", name, 0.5, 1.0) for name in ("x & y", OURS)]
     (table,) = tables_of(pooled(rows, subsets=["A_1"], methods=["x & y", OURS]), names=["main"])
     tex = latex(table)
-    assert r"\multicolumn{2}{c}{x \& y} & \multicolumn{2}{c}{Ours (paper)} \\" in tex
+    assert r"\multicolumn{2}{c}{x \& y} & \multicolumn{2}{c}{Ours} \\" in tex
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in tex
     assert r"A\_1 & \textbf{0.5000} & \textbf{1.00} & \textbf{0.5000} & \textbf{1.00} \\" in tex
     assert tex.count("{") == tex.count("}")
@@ -56,4 +56,4 @@ def test_the_four_csv_files(tmp_path: Path) -> None:
     assert rows["A", OURS]["p50"] == "0.400000"
     assert (rows["A", OURS]["count"], rows["A", OURS]["failures"]) == ("7", "1")
     assert rows[MACRO, OURS]["p50"] == "0.650000"
-    assert csv_rows(pooled(), "nmed")[1][3:] == [*[""] * 7, "0", "8"]  # A, p, KNN
+    assert csv_rows(pooled(), "nmed")[1][3:] == [*[""] * 7, "0", "8", "0"]  # A, p, KNN

@@ -253,7 +253,7 @@ def test_damaged_files_are_failed_records_and_the_rest_goes_on(tmp_path: Path) -
     [
         ({"methods": (MethodEntry("ors"),)}, "did you mean 'ours'"),
         ({"methods": (MethodEntry("ours", options={"weight": 1}),)}, "takes no option 'weight'"),
-        ({"methods": (MethodEntry("glog", options={"weight_data": 1}),)}, "'weight_data'; it takes none"),
+        ({"methods": (MethodEntry("raw", options={"weight_data": 1}),)}, "'weight_data'; it takes none"),
         ({"priors": (PriorEntry("onnx:nowhere.onnx"),)}, "nowhere.onnx"),
         ({"datasets": (DatasetEntry("ibims", root="nowhere"),)}, "nowhere"),
         ({"datasets": (DatasetEntry("rendered", options={"size": 3}),)}, "takes no option 'size'"),

@@ -193,7 +193,7 @@ def test_arkit_image_and_camera_are_rotated_together(video: str, tmp_path: Path)
     """A point's pixel, followed through resize and turn by hand, is where the turned camera sees it."""
     trees.arkit(tmp_path, frames=1)
     flat = dataset("arkit", tmp_path, size=None, upright=False).load(f"{video}/{video}_8.000")
-    turned = dataset("arkit", tmp_path, size=None).load(f"{video}/{video}_8.000")
+    turned = dataset("arkit", tmp_path, size=None, upright=True).load(f"{video}/{video}_8.000")
     height, width = flat.image.shape[:2]
     assert (width, height) == (30, 22)
     fx, fy, cx, cy = trees.ARKIT_PINCAM
@@ -222,11 +222,19 @@ def test_arkit_takes_four_frames_in_order_of_time(tmp_path: Path) -> None:
     assert len(names) == 4 * len(trees.ARKIT_VIDEOS)
     assert len(dataset("arkit", tmp_path, frames=1).names()) == len(trees.ARKIT_VIDEOS)
     assert len(dataset("arkit", tmp_path, frames=9).names()) == 6 * len(trees.ARKIT_VIDEOS)
+    ends = dataset("arkit", tmp_path, selection="ends").names()
+    assert [name.partition("_")[2] for name in ends[:4]] == ["8.000", "13.000", "15.500", "20.500"]
+    ends = dataset("arkit", tmp_path, selection="ends", frames=3).names()
+    # np.linspace(0, 5, 3) is 0, 2.5, 5, and round takes the even number.
+    assert [name.partition("_")[2] for name in ends[:3]] == ["8.000", "13.000", "20.500"]
+    assert len(dataset("arkit", tmp_path, selection="ends", frames=1).names()) == len(trees.ARKIT_VIDEOS)
 
 
 def test_arkit_at_the_papers_size(tmp_path: Path) -> None:
     trees.arkit(tmp_path, frames=1, scale=600)  # 1200x900
     data = dataset("arkit", tmp_path)
+    assert {data.load(name).image.shape for name in data.names()} == {(384, 512, 3)}  # rows by columns, none turned
+    data = dataset("arkit", tmp_path, upright=True)
     upright, wide = data.load("41069021/41069021_8.000"), data.load("41069043/41069043_8.000")
     assert (upright.image.shape, wide.image.shape) == ((512, 384, 3), (384, 512, 3))
     assert isinstance(wide.camera, Camera)
@@ -255,7 +263,7 @@ def test_arkit_intrinsics_elsewhere_and_missing(tmp_path: Path) -> None:
     table = tmp_path / "up" / "metadata.csv"
     table.write_text(table.read_text(encoding="utf-8").replace("Left", "NA"), encoding="utf-8")
     with pytest.raises(FileError, match=r"metadata.csv: gives video 41069021 the sky_direction 'NA'.*upright=False"):
-        dataset("arkit", tmp_path / "up", size=None).load(name)
+        dataset("arkit", tmp_path / "up", size=None, upright=True).load(name)
 
 
 # ---- sizes
@@ -337,12 +345,26 @@ def test_the_depth_limit_can_be_changed(kind: str, tmp_path: Path) -> None:
     assert_array_equal(np.isfinite(capped), free <= 3.0)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("kind", ["ibims-raw", "ibims-mat", "arkit"])
+def test_depth_beyond_the_limit_is_dropped_or_clipped(kind: str, tmp_path: Path) -> None:
+    dropped, _ = opened(kind, tmp_path, max_depth=3.0)
+    clipped = dataset(TREES[kind][0], tmp_path, **{**TREES[kind][2], "max_depth": 3.0, "beyond": "clip"})
+    free = dataset(TREES[kind][0], tmp_path, **{**TREES[kind][2], "max_depth": None})
+    name = dropped.names()[0]
+    without, limited, whole = (data.load(name).reference for data in (dropped, clipped, free))
+    assert_array_equal(limited, np.minimum(whole, np.float32(3.0)))  # type: ignore[arg-type]
+    assert_array_equal(without, np.where(whole <= 3.0, whole, np.nan))  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("ibims", {"beyond": "cut"}, "`beyond` must be one of drop, clip, got 'cut'"),
+        ("arkit", {"beyond": "cut"}, "`beyond` must be one of drop, clip, got 'cut'"),
+        ("arkit", {"selection": "random"}, "`selection` must be one of centred, ends"),
         ("ibims", {"max_depth": 0}, "`max_depth` must be a positive number or None, got 0"),
         ("ibims", {"format": "tar"}, "`format` must be one of auto, raw, mat, got 'tar'"),
-        ("ibims", {"cap": 3}, "takes no option 'cap'; choose one of format, max_depth"),
+        ("ibims", {"cap": 3}, "takes no option 'cap'; choose one of beyond, format, max_depth"),
         ("arkit", {"fold": "Test"}, "`fold` must be one of Validation, Training"),
         ("arkit", {"frames": 0}, "`frames` must be a positive"),
         ("arkit", {"size": [3]}, r"`size` must be \(width, height\)"),

@@ -247,7 +247,7 @@ def test_audit_of_a_data_set(tmp_path):
     assert found.recovered == ((10 + 5 + 6) / 25, 1.0)
     assert found.failures == (("d", "d.png: broken"),)
     write_audit(found, tmp_path / "frames.csv")
-    assert (tmp_path / "frames.csv").read_text().splitlines()[-1] == "c,100,15,11,15"
+    assert (tmp_path / "frames.csv").read_text().splitlines()[-1] == "c,100,15,11,15,,,"
     assert math.isnan(Audit((4,), (FrameAudit("a", 5, 0, (0,)),), ()).recovered[0])
     with pytest.raises(InputError, match="`radii`"):
         audit(Made({"a": near}), radii=(-1,))
@@ -295,7 +295,7 @@ def test_audit_command(ibims, tmp_path):
     # Of the 6 x 6 far pixels, the eleven of the last row and column have a near neighbour.
     assert f"radius 1        {11 / 36:.1%}" in done.output
     assert "radius 8        100.0%" in done.output
-    assert (tmp_path / "frames.csv").read_text().splitlines()[2] == "1,192,36,11,36"
+    assert (tmp_path / "frames.csv").read_text().splitlines()[2] == "1,192,36,11,36,,,"
 
 
 @pytest.mark.parametrize("command", ["geometry", "audit"])

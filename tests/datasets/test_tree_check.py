@@ -31,8 +31,8 @@ def test_stored_inputs_of_a_scene(tmp_path: Path) -> None:
     assert data.names() == ["set_a/one", "set_a/two"]
     assert SceneFolders(tmp_path, reference_only=False).names() == sorted(frames)
     assert data.load("set_b/bare").reference is None
-    (sparse,) = data.scene_sparse("set_a/one")
-    assert (sparse.name, sparse.sensor, sparse.from_reference) == ("tof", "time of flight", False)
+    ((label, sparse),) = data.load("set_a/one").sparse.items()
+    assert (label, sparse.sensor, sparse.from_reference) == ("tof", "time of flight", False)
     assert np.isfinite(sparse.values).sum() == data.describe("set_a/one")["sparse"][0]["points"]
     (prior,) = data.scene_priors("set_a/one")
     assert (prior.kind, prior.shape) == ("disparity", (trees.HEIGHT, trees.WIDTH))
@@ -72,7 +72,7 @@ def test_wrong_entries_of_a_scene_raise(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"scene.json: a prior is wrong: `prior.kind` must be one of"):
         SceneFolders(tmp_path).scene_priors("set_a/one")
     with pytest.raises(FileError, match=r"scene.json: `sparse` must be a list"):
-        SceneFolders(tmp_path).scene_sparse("set_a/one")
+        SceneFolders(tmp_path).load("set_a/one")
     file.write_text("[1, 2", encoding="utf-8")
     assert "set_a/one" in SceneFolders(tmp_path).names()
     with pytest.raises(FileError, match=r"one.scene.json: cannot be read as a scene"):
@@ -82,7 +82,7 @@ def test_wrong_entries_of_a_scene_raise(tmp_path: Path) -> None:
 def test_the_marigold_bundle_has_measurements(tmp_path: Path) -> None:
     frames = trees.marigold(tmp_path)
     data = dataset("marigold", tmp_path)
-    (sparse,) = data.scene_sparse("0000")  # type: ignore[attr-defined]
+    sparse = data.load("0000").sparse["sparse"]
     assert_allclose(sparse.values[::4, ::4], frames["0000"].depth[::4, ::4], rtol=1e-6)
     assert np.isnan(sparse.values[1::4]).all()
 
@@ -103,7 +103,8 @@ def test_real_scenes_are_all_listed() -> None:
 @pytest.mark.parametrize("entry", real_scenes(), ids=lambda entry: str(entry["name"]))
 def test_real_scenes_are_as_their_index_says(entry: dict[str, object]) -> None:
     data, name = SceneFolders(SHARED), str(entry["name"])
-    scene, sparse, priors = data.load(name), data.scene_sparse(name), data.scene_priors(name)
+    scene, priors = data.load(name), data.scene_priors(name)
+    sparse = list(scene.sparse.values())
     assert [scene.image.shape[1], scene.image.shape[0]] == entry["resolution"]
     present = (scene.reference is not None, scene.camera is not None, bool(sparse), bool(priors))
     assert present == tuple(entry[f"has_{key}"] for key in ("reference", "intrinsics", "sparse", "prior"))

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline.base.errors import InputError
 from leadline.core.prior import Prior
 from leadline.methods import method
+from support.baseline_problems import problem, seeded, smooth
 
 BASELINES = ("knn", "lwlr", "poisson")
 
@@ -20,49 +22,12 @@ EXACT_RTOL = 1e-5  # an exact relation, seen through the cancellation of a least
 SOLVE_RTOL = 2e-4  # log depth after conjugate gradients to a relative residual of 1e-5, on systems of some 200 cells
 
 
-def seeded(name: str) -> np.random.Generator:
-    return np.random.default_rng(list(name.encode()))
-
-
-def smooth(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """A relative depth with slopes, a step and some roughness."""
-    rows, columns = np.indices(shape)
-    slopes = 2.0 + rows / shape[0] + 0.5 * np.sin(3.0 * columns / shape[1])
-    return slopes + (columns > shape[1] // 2) + 0.05 * rng.random(shape)
-
-
-def anchors(rng: np.random.Generator, shape: tuple[int, int], pattern: str) -> np.ndarray:
-    chosen = np.zeros(shape, bool)
-    if pattern == "grid":  # nothing but ties
-        chosen[min(1, shape[0] - 1) :: 4, min(2, shape[1] - 1) :: 4] = True
-    elif pattern == "random":
-        chosen = rng.random(shape) < 0.1
-    elif pattern == "dense":
-        chosen = rng.random(shape) < 0.8
-    elif pattern == "corner":
-        chosen[: max(shape[0] // 4, 1), : max(shape[1] // 4, 2)] = True
-    else:
-        chosen.flat[rng.choice(chosen.size, int(pattern), replace=False)] = True
-    return chosen
-
-
-def problem(name: str, shape: tuple[int, int], pattern: str) -> tuple[np.ndarray, np.ndarray]:
-    """A prior with holes and measurements that no curve explains."""
-    rng = seeded(name)
-    relative = smooth(rng, shape)
-    chosen = anchors(rng, shape, pattern)
-    sparse = np.where(chosen, 3.0 * relative**1.3 * np.exp(0.05 * rng.standard_normal(shape)), np.nan)
-    if relative.size > 30:
-        relative[rng.random(shape) < 0.05] = np.nan
-    return relative, sparse
-
-
-def knn_by_loops(relative: np.ndarray, sparse: np.ndarray) -> np.ndarray:
+def knn_by_loops(relative: np.ndarray, sparse: np.ndarray, power: int = 2) -> np.ndarray:
     known = [tuple(at) for at in np.argwhere(np.isfinite(relative) & np.isfinite(sparse))]
     depth = np.where(np.isfinite(sparse), sparse, np.nan)
     for pixel in np.argwhere(np.isfinite(relative) & ~np.isfinite(sparse)):
         ranked = sorted((sum((pixel - at) ** 2), rank) for rank, at in enumerate(known))[:5]
-        weights = np.array([1.0 / math.sqrt(square) for square, _ in ranked])
+        weights = np.array([square ** (-power / 4) for square, _ in ranked])  # they act squared
         weights /= weights.sum()
         x = np.array([1.0 / relative[known[rank]] for _, rank in ranked])
         y = np.array([1.0 / sparse[known[rank]] for _, rank in ranked])
@@ -87,6 +52,13 @@ def test_knn_is_the_weighted_least_squares_of_the_five_nearest(shape, pattern):
     expected = knn_by_loops(relative, sparse)
     np.testing.assert_allclose(result.depth, expected, rtol=EXACT_RTOL)
     assert result.parameters["failed"] == np.count_nonzero(np.isnan(expected) & np.isfinite(relative))
+
+
+@pytest.mark.parametrize("pattern", ["grid", "random", "7"])
+def test_knn_with_weights_that_are_not_squared(pattern):
+    relative, sparse = problem(f"knn power {pattern}", (17, 23), pattern)
+    result = method("knn")(Prior(relative), sparse, distance_power=1)
+    np.testing.assert_allclose(result.depth, knn_by_loops(relative, sparse, power=1), rtol=EXACT_RTOL)
 
 
 def test_knn_searches_far_from_a_cluster():
@@ -138,10 +110,13 @@ def test_knn_counts_non_positive_disparities_as_failed():
     assert result.status == "ok, but 1 of 4 pixels came out non-positive or infinite"
 
 
-def lwlr_by_loops(relative: np.ndarray, sparse: np.ndarray) -> np.ndarray:
+def lwlr_by_loops(relative: np.ndarray, sparse: np.ndarray, ridge: float = 0.0) -> np.ndarray:
     height, width = relative.shape
     at = np.argwhere(np.isfinite(relative) & np.isfinite(sparse))
     h, s = (values[at[:, 0], at[:, 1]] for values in (relative, sparse))
+    if ridge:
+        relative = np.polyval(np.polyfit(h, s, 1), relative)
+        h = relative[at[:, 0], at[:, 1]]
     nodes = np.empty((24, 24, 2))
     for i in range(24):
         for j in range(24):
@@ -149,7 +124,9 @@ def lwlr_by_loops(relative: np.ndarray, sparse: np.ndarray) -> np.ndarray:
             weight = np.exp(-((at - place) ** 2).sum(axis=1) / (2 * (0.1 * max(height, width)) ** 2))
             root = np.sqrt(weight / weight.max())
             design = np.stack((h, np.ones_like(h)), axis=1)
-            nodes[i, j] = np.linalg.lstsq(design * root[:, None], s * root, rcond=None)[0]
+            penalty = np.array([[0.0, math.sqrt(ridge / weight.max())]])
+            rows, right = np.vstack((design * root[:, None], penalty)), np.append(s * root, 0.0)
+            nodes[i, j] = np.linalg.lstsq(rows, right, rcond=None)[0]
     depth = np.full(relative.shape, np.nan)
     for v, u in np.argwhere(np.isfinite(relative)):
         y, x = v * 23 / max(height - 1, 1), u * 23 / max(width - 1, 1)
@@ -168,6 +145,15 @@ def test_lwlr_is_the_weighted_least_squares_of_each_node(shape, pattern):
     relative, sparse = problem(f"lwlr {shape} {pattern}", shape, pattern)
     result = method("lwlr")(Prior(relative), sparse)
     np.testing.assert_allclose(result.depth, lwlr_by_loops(relative, sparse), rtol=EXACT_RTOL)
+
+
+@pytest.mark.parametrize("shape", [(17, 23), (48, 1)])
+@pytest.mark.parametrize("pattern", ["grid", "random"])
+@pytest.mark.parametrize("ridge", [1.0, 30.0])
+def test_lwlr_with_a_global_fit_and_a_ridge_on_the_offset(shape, pattern, ridge):
+    relative, sparse = problem(f"ridge {shape} {pattern}", shape, pattern)
+    result = method("lwlr")(Prior(relative), sparse, ridge=ridge)
+    np.testing.assert_allclose(result.depth, lwlr_by_loops(relative, sparse, ridge), rtol=EXACT_RTOL)
 
 
 @given(gain=st.floats(0.2, 5.0), offset=st.floats(0.0, 3.0), seed=st.integers(0, 2**32 - 1))
@@ -203,112 +189,62 @@ def test_lwlr_counts_non_positive_depths_as_failed():
     assert result.status.startswith("ok, but 2 of 4 pixels")
 
 
-def poisson_by_loops(relative: np.ndarray, sparse: np.ndarray) -> np.ndarray:
-    """The minimiser at a quarter of the resolution, which is unique, by a dense least squares."""
-    paired = np.isfinite(relative) & np.isfinite(sparse)
-    gain, offset = np.polyfit(relative[paired], sparse[paired], 1)
-    aligned = np.maximum(gain * relative + offset, 1e-3 * sparse[paired].min())
-    height, width = relative.shape
-    prior, depth = {}, {}
-    for i in range(math.ceil(height / 4)):
-        for j in range(math.ceil(width / 4)):
-            block = np.s_[4 * i : 4 * i + 4, 4 * j : 4 * j + 4]
-            if np.isfinite(aligned[block]).any():
-                prior[i, j] = math.log(np.nanmean(aligned[block]))
-                if np.isfinite(sparse[block]).any():
-                    depth[i, j] = math.log(np.nanmean(sparse[block]))
-    number = {cell: k for k, cell in enumerate(prior)}
-    rows, right = [], []
-    for i, j in prior:
-        for other in ((i + 1, j), (i, j + 1)):
-            if other in prior:
-                row = np.zeros(len(prior))
-                row[number[other]], row[number[i, j]] = 1.0, -1.0
-                rows.append(row)
-                right.append(np.clip(prior[other] - prior[i, j], -3.0, 3.0))
-        if (i, j) in depth:
-            row = np.zeros(len(prior))
-            row[number[i, j]] = math.sqrt(5.0)
-            rows.append(row)
-            right.append(math.sqrt(5.0) * depth[i, j])
-    x = np.linalg.lstsq(np.array(rows), np.array(right), rcond=None)[0]
-    result = np.full(relative.shape, np.nan)
-    for v, u in np.argwhere(np.isfinite(relative)):
-        y = min(max((v + 0.5) / 4 - 0.5, 0), math.ceil(height / 4) - 1)
-        z = min(max((u + 0.5) / 4 - 0.5, 0), math.ceil(width / 4) - 1)
-        shares = {
-            (i, j): (1 - abs(y - i)) * (1 - abs(z - j))
-            for i in {math.floor(y), math.ceil(y)}
-            for j in {math.floor(z), math.ceil(z)}
-            if (i, j) in prior
-        }
-        result[v, u] = math.exp(sum(w * x[number[cell]] for cell, w in shares.items()) / sum(shares.values()))
-    return result
-
-
-@pytest.mark.parametrize("shape", [(37, 50), (64, 48), (1, 60), (41, 3)])
-@pytest.mark.parametrize("pattern", ["grid", "random", "corner"])
-def test_poisson_is_the_minimiser_at_a_quarter_of_the_resolution(shape, pattern):
-    relative, sparse = problem(f"poisson {shape} {pattern}", shape, pattern)
-    result = method("poisson")(Prior(relative), sparse)
-    np.testing.assert_allclose(result.depth, poisson_by_loops(relative, sparse), rtol=SOLVE_RTOL)
-    assert result.status == "ok"
-    assert result.parameters["residual"] <= 1e-5
-
-
-def test_poisson_leaves_holes_out_of_the_graph():
-    relative, sparse = problem("holes", (48, 64), "random")
-    relative[12:24, 20:44] = np.nan
-    relative[4:8, 4:8] = np.nan  # one whole cell
-    result = method("poisson")(Prior(relative), sparse)
-    np.testing.assert_allclose(result.depth, poisson_by_loops(relative, sparse), rtol=SOLVE_RTOL)
-
-
-def test_poisson_clips_gradients_and_clamps_the_aligned_prior():
-    relative = np.full((32, 32), 1.0)
-    relative[:, 16:] = 2000.0
-    relative[:, :4] = 0.5  # aligned below zero
-    relative[:, 4:8] = 0.80208  # aligned to 3 mm, ten times the floor, so that the floor itself shows in a gradient
+def published_problem() -> tuple[np.ndarray, np.ndarray]:
+    """The small problem on which the public code of the three baselines was run."""
+    rows, columns = np.indices((16, 24)).astype(float)
+    relative = 1.5 + 0.05 * rows + 0.4 * np.sin(0.3 * columns) + (columns > 13)
     sparse = np.full(relative.shape, np.nan)
-    sparse[5, 10], sparse[20, 9], sparse[9, 28] = 0.3, 0.3, 3000.0
-    result = method("poisson")(Prior(relative), sparse)
-    assert result.parameters["clamped"] == 32 * 4
-    # The step between the two halves is log 1e4 = 9.2 in the prior and clipped to 3.
-    np.testing.assert_allclose(result.depth, poisson_by_loops(relative, sparse), rtol=SOLVE_RTOL)
-    assert np.isfinite(result.depth).all()
+    for k in range(12):
+        i, j = (5 * k + 3) % 16, (7 * k + 2) % 24
+        sparse[i, j] = 2 * relative[i, j] ** 1.2 * (1 + 0.02 * np.cos(k))
+    return relative, sparse
 
 
-def test_poisson_reproduces_a_prior_that_is_the_truth():
-    # An exponential ramp, whose log is linear, so that neither the means of cells nor the upsampling bend it: the mean
-    # over a cell is the same factor everywhere. Cells of four pixels without a ragged border.
-    rows, columns = np.indices((64, 96))
-    truth = 2.0 * np.exp(0.004 * rows + 0.002 * columns)
-    result = method("poisson")(Prior(truth), np.where((rows + columns) % 5 == 0, truth, np.nan))
-    inner = np.s_[2:-2, 2:-2]  # the outermost half cell is held at its centre's value
-    # A cell's measurements are not at its centre: off by up to two pixels of slope.
-    np.testing.assert_allclose(result.depth[inner], truth[inner], rtol=2 * (0.004 + 0.002))
-    full = method("poisson")(Prior(truth), truth)
-    np.testing.assert_allclose(full.depth[inner], truth[inner], rtol=SOLVE_RTOL)
+@pytest.mark.parametrize(
+    ("name", "options", "rtol", "published"),
+    [
+        # PriorDA at 8c029cb, without its random noise.
+        (
+            "knn",
+            {},
+            1e-6,
+            {(0, 0): 3.245508, (3, 7): 4.64332, (8, 13): 3.64382, (8, 14): 6.128617, (12, 20): 7.394414},
+        ),
+        # The NumPy code of the authors of LWLR, in FrozenRecon, with the nodes and the width of the paper.
+        (
+            "lwlr",
+            {"ridge": 1.0},
+            1e-6,
+            {(0, 0): 3.263566, (0, 9): 3.696938, (0, 23): 6.61891, (15, 2): 5.918227, (15, 14): 7.094539},
+        ),
+        # LDCM at 9128cb9, max_resolution_ratio=0.25, with a tolerance of 1e-12 where ours is 1e-5.
+        (
+            "poisson",
+            {},
+            1e-5,
+            {(0, 0): 4.231286, (3, 7): 4.483138, (8, 13): 4.498818, (8, 14): 4.652583, (12, 20): 6.959428},
+        ),
+    ],
+)
+def test_agrees_with_the_published_code(name, options, rtol, published):
+    relative, sparse = published_problem()
+    depth = method(name)(Prior(relative), sparse, **options).depth
+    np.testing.assert_allclose([depth[at] for at in published], list(published.values()), rtol=rtol)
 
 
-def test_poisson_is_soft_at_the_measurements():
-    relative = np.ones((32, 32))
-    sparse = np.full((32, 32), np.nan)
-    sparse[9, 9], sparse[21, 21] = 2.0, 4.0
-    result = method("poisson")(Prior(relative), sparse)
-    assert 2.0 < result.depth[9, 9] < result.depth[21, 21] < 4.0
-
-
-def test_poisson_part_without_a_measurement_keeps_the_gradients():
-    rows, _ = np.indices((64, 128))
-    relative = np.exp(0.01 * rows)
-    relative[:, 60:68] = np.nan
-    sparse = np.full(relative.shape, np.nan)
-    sparse[::8, 4:60:8] = 3.0 * relative[::8, 4:60:8]
-    result = method("poisson")(Prior(relative), sparse)
-    assert np.isfinite(result.depth[:, 68:]).all()
-    slope = np.log(result.depth[50, 100] / result.depth[10, 100])
-    assert slope == pytest.approx(0.4, abs=1e-3)
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("knn", {"distance_power": 3}, "`distance_power` must be 1 or 2, got 3 instead"),
+        ("lwlr", {"ridge": -1.0}, "`ridge` must be a finite number of at least 0, got -1.0 instead"),
+        ("poisson", {"pyramid": "full"}, "`pyramid` must be one of"),
+        ("poisson", {"sampling": "median"}, "`sampling` must be one of"),
+        ("poisson", {"upsampling": "disparity"}, "`upsampling` must be one of"),
+    ],
+)
+def test_an_unknown_option_is_an_error(name, options, message):
+    with pytest.raises(InputError, match=message):
+        method(name)(Prior(np.ones((3, 4))), np.ones((3, 4)), **options)
 
 
 @pytest.mark.parametrize("name", BASELINES)

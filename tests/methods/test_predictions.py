@@ -128,7 +128,7 @@ def test_run_scores_predictions_and_records_missing_ones_as_failed(tmp_path: Pat
     assert mine[first].absrel == pytest.approx(0.1, rel=1e-4)
     assert mine[second].status == "failed"
     assert f"no prediction for '{second}'" in mine[second].reason
-    assert [record.status for record in records if record.method == "Ours (paper)"] == []
+    assert [record.status for record in records if record.method == "Ours"] == []
     assert {record.status for record in records if record.method == "GLog"} == {"ok"}
     # Where the maps lie is not part of a record's key; the folder of a protocol is relative to the file.
     there = MethodEntry(f"predictions:{tmp_path}", "theirs")
@@ -154,7 +154,7 @@ def test_the_real_outputs_of_any2full_are_scored(tmp_path: Path) -> None:
         result = method("predictions:scene")(prior, sparse, dataset=scenes, name=name, by="Any2Full")
         assert result.status == "ok"
         # Its own measurements: real depth in metres follows them.
-        given = scenes.scene_sparse(name)[0].values
+        given = next(iter(scenes.load(name).sparse.values())).values
         near = np.isfinite(given)
         assert np.median(np.abs(result.depth[near] / given[near] - 1)) < 0.05
     chosen = Protocol(

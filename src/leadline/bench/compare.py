@@ -1,4 +1,4 @@
-"""Comparisons of scores: of two runs or methods paired by image and case, and of a run with the published tables.
+"""Comparisons of scores of two runs or methods, paired by image and case.
 
 A pair consists of two scores of the same image, case, subset and prior.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,15 @@ from numpy.typing import NDArray
 from leadline.base.errors import InputError
 from leadline.base.registry import suggestion
 from leadline.bench.protocol import LABELS
-from leadline.bench.records import SCORES, Record
-from leadline.bench.results import MACRO, Results
+from leadline.bench.records import SCORES, Record, RecordStore
+from leadline.bench.scoring import require_same_scoring
 from leadline.bench.tables import HEADS, OURS, Block, Column, Row, Table
 
 CONFIDENCE = 0.95  # confidence level of all intervals
 DIFFERENCE_RESAMPLES = 1000
 RATIO_RESAMPLES = 2000
 WORST = 10  # images listed in a comparison
-HIGHER_IS_BETTER = ("delta1", "delta2", "delta3")
+HIGHER_IS_BETTER = ("delta1", "delta2", "delta3", "delta102", "delta105", "delta110")
 RATIOS = "ratios"
 RATIO_METRICS = ("absrel", "nmed")
 
@@ -60,6 +61,20 @@ class Comparison:
     def is_significant(self) -> bool:
         """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
+
+
+def compare_runs(
+    first: Path,
+    second: Path,
+    *,
+    metrics: Sequence[str] = ("absrel", "nmed"),
+    method: str | None = None,
+    against: str | None = None,
+) -> list[Comparison]:
+    """`compare` for two folders of runs, which must have been scored by the same convention."""
+    with RecordStore(first) as before, RecordStore(second) as after:
+        require_same_scoring(before.scoring(), after.scoring())
+        return compare(before.records(), after.records(), metrics=metrics, method=method, against=against)
 
 
 def compare(
@@ -151,11 +166,11 @@ def _interval(images: list[str], differences: NDArray[np.float64]) -> tuple[floa
     return float(low), float(high)
 
 
-def ratios_table(records: Iterable[Record], *, base: str = OURS) -> Table | None:
+def ratios_table(records: Iterable[Record], *, base: str = OURS, convention: str = "") -> Table | None:
     """The ratio of each method's score to that of the method `base`; None if there are no pairs.
 
     A row is a prior, method and case. The mean over images is geometric, so that half and double cancel. Its interval
-    is a 95 % percentile bootstrap over images with a fixed seed.
+    is a 95 % percentile bootstrap over images with a fixed seed. `convention` is a sentence for the caption.
     """
     scores: dict[tuple[str, str, str], dict[tuple[str, str], Record]] = {}
     for record in records:
@@ -176,7 +191,8 @@ def ratios_table(records: Iterable[Record], *, base: str = OURS) -> Table | None
     heads = ("mean", "low", "high", "worst")
     columns = tuple(Column(HEADS[metric], head, "ratio") for metric in RATIO_METRICS for head in heads)
     title = f"Ratios to {base}: geometric mean over images, its 95 % interval, and the worst image"
-    return Table(RATIOS, title, "method, case", (Column("", "images"), *columns), tuple(blocks)) if blocks else None
+    table = Table(RATIOS, title, "method, case", (Column("", "images"), *columns), tuple(blocks), convention=convention)
+    return table if blocks else None
 
 
 def _ratio_row(records: dict[tuple[str, str], Record], base: dict[tuple[str, str], Record]) -> tuple[float, ...] | None:
@@ -200,27 +216,3 @@ def _summarise_ratios(logs: Sequence[float]) -> tuple[float, ...]:
     tail = 50 * (1 - CONFIDENCE)
     low, high = np.percentile(means, (tail, 100 - tail))
     return tuple(math.exp(value) for value in (array.mean(), low, high, array.max()))
-
-
-def compare_with_paper(run: Results, paper: Results) -> Table:
-    """The medians of a run beside the published ones, wherever subset, prior and method have the same labels."""
-    blocks = []
-    for prior, method in ((prior, method) for prior in paper.priors for method in paper.methods):
-        rows = []
-        for metric in ("absrel", "mae", "nmean", "nmed"):
-            for subset in (*run.subsets, MACRO):
-                if subset == MACRO and set(run.subsets) != set(paper.subsets):
-                    continue  # the mean over other subsets cannot be compared
-                ours, theirs = (source.value(prior, method, subset, metric) for source in (run, paper))
-                if not (math.isnan(ours) or math.isnan(theirs)):
-                    rows.append(Row(f"{subset} {HEADS[metric]}", (theirs, ours, 100 * (ours / theirs - 1))))
-        if rows:
-            blocks.append(Block(f"{method} with {prior}", tuple(rows)))
-    if not blocks:
-        raise InputError(
-            "The run has no subset, prior and method in common with the paper, whose labels are "
-            f"{', '.join(paper.subsets)}; {', '.join(paper.priors)}; {', '.join(paper.methods[:13])}. "
-            "Use the same labels in the protocol of the run."
-        )
-    columns = (Column("", "paper", "absrel"), Column("", "run", "absrel"), Column("", "difference %", "nmed"))
-    return Table("paper", "This run beside the paper, p50", "subset and metric", columns, tuple(blocks))

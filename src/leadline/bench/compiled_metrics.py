@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import InputError, param
 from leadline.base.jit import EXACT, SUM, compiled, inlined
-from leadline.bench.metrics import DELTA_BASE, DepthScores, NormalScores
+from leadline.bench.metrics import DELTA_BASE, PER_KM, TIGHT_DELTAS, DepthScores, Missing, NormalScores
 from leadline.geometry.cameras import Camera, CameraModel
 
 _DEGREES = 180 / math.pi
@@ -42,18 +42,47 @@ class Scorer:
             self._angles = np.empty((self.reference.shape[0] - 2, self.reference.shape[1] - 2))
             _reference_normals(self.reference, *self._rays, self._normals)
 
-    def depth(self, prediction: FloatArray, mask: BoolArray) -> DepthScores:
+    def depth(self, prediction: FloatArray, mask: BoolArray, *, missing: Missing = "exclude") -> DepthScores:
         """The same scores as `metrics.depth_scores`."""
         prediction = self._check_shape(prediction)
         sums = np.empty((prediction.shape[0], 8))
         _depth_sums(prediction, self.reference, mask, DELTA_BASE, sums)
-        error, square, relative, one, two, three, support, inside = (float(value) for value in sums.sum(axis=0))
-        missing = int(inside - support)
-        if not support:
-            return DepthScores(missing=missing)
-        means = (value / support for value in (relative, error, square, one, two, three))
-        absrel, mae, mse, delta1, delta2, delta3 = means
-        return DepthScores(absrel, mae, math.sqrt(mse), delta1, delta2, delta3, int(support), missing)
+        inverse_sums = np.empty((prediction.shape[0], 2 + len(TIGHT_DELTAS)))
+        _inverse_sums(prediction, self.reference, mask, *TIGHT_DELTAS, inverse_sums)
+        *totals, support, inside = sums.sum(axis=0)
+        totals += (inverse_sums * (PER_KM, PER_KM**2, 1, 1, 1)).sum(axis=0).tolist()
+        absent = int(inside - support)
+        if absent and missing == "penalise":
+            totals = [total + more for total, more in zip(totals, self._penalties(prediction, mask), strict=True)]
+            support = inside
+        if not support or (absent and missing == "fail"):
+            return DepthScores(missing=absent)
+        error, square, relative, one, two, three, inverse, inverse_square, tight, middle, wide = (
+            float(total / support) for total in totals
+        )
+        return DepthScores(
+            absrel=relative,
+            mae=error,
+            rmse=math.sqrt(square),
+            delta1=one,
+            delta2=two,
+            delta3=three,
+            irmse=math.sqrt(inverse_square),
+            imae=inverse,
+            delta102=tight,
+            delta105=middle,
+            delta110=wide,
+            support=int(support),
+            missing=absent,
+        )
+
+    def _penalties(self, prediction: NDArray[np.float32], mask: BoolArray) -> list[float]:
+        """What the pixels of the mask without a prediction add to the sums, as depth 0 and inverse depth 0."""
+        absent = mask & (self.reference > 0) & np.isfinite(self.reference) & ~((prediction > 0) & (prediction < np.inf))
+        depth = self.reference[absent].astype(np.float64)
+        inverse = PER_KM / depth
+        none = [0.0] * len(TIGHT_DELTAS)
+        return [depth.sum(), (depth**2).sum(), float(depth.size), 0, 0, 0, inverse.sum(), (inverse**2).sum(), *none]
 
     def normals(self, prediction: FloatArray, mask: BoolArray) -> NormalScores:
         """The same scores as `metrics.normal_scores`; NaN without a camera."""
@@ -136,6 +165,29 @@ def _depth_sums(prediction, reference, mask, base, sums):  # type: ignore[no-unt
         sums[i, 0], sums[i, 1], sums[i, 2] = error, square, relative
         sums[i, 3], sums[i, 4], sums[i, 5] = one_count, two_count, three_count
         sums[i, 6], sums[i, 7] = support, mask_count
+
+
+@compiled(parallel=True, fastmath=SUM)
+def _inverse_sums(prediction, reference, mask, tight, middle, wide, sums):  # type: ignore[no-untyped-def]
+    """Sums per row over the scored pixels: |e| and e^2 of inverse depth in 1/m, and the counts of three ratios."""
+    height, width = reference.shape
+    for i in prange(height):
+        error = square = tight_count = middle_count = wide_count = 0.0
+        for j in range(width):
+            known = mask[i, j] & (reference[i, j] > 0.0) & (reference[i, j] < np.inf)
+            scored = known & (prediction[i, j] > 0.0) & (prediction[i, j] < np.inf)
+            p = np.float64(prediction[i, j]) if scored else 1.0
+            r = np.float64(reference[i, j]) if scored else 1.0
+            weight = 1.0 if scored else 0.0
+            deviation = abs(1.0 / p - 1.0 / r)
+            ratio = max(p / r, r / p)
+            error += deviation
+            square += deviation * deviation
+            tight_count += weight if ratio < tight else 0.0
+            middle_count += weight if ratio < middle else 0.0
+            wide_count += weight if ratio < wide else 0.0
+        sums[i, 0], sums[i, 1] = error, square
+        sums[i, 2], sums[i, 3], sums[i, 4] = tight_count, middle_count, wide_count
 
 
 @inlined

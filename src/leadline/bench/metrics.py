@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from leadline.base.errors import InputError, param
 from leadline.geometry.cameras import CameraModel
 
 DELTA_BASE = 1.25  # delta1, delta2 and delta3 count ratios below 1.25, 1.25^2 and 1.25^3
+TIGHT_DELTAS = (1.02, 1.05, 1.10)  # ratios of delta102, delta105 and delta110
+PER_KM = 1000.0  # an inverse depth in 1/m times this is in 1/km
+Missing = Literal["exclude", "fail", "penalise"]
+"""What is done with scored pixels that have no prediction, see `depth_scores`."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,12 @@ class DepthScores:
     delta1: float = math.nan  # share of pixels with max(p / r, r / p) < 1.25
     delta2: float = math.nan  # ... < 1.25^2
     delta3: float = math.nan  # ... < 1.25^3
-    support: int = 0  # pixels scored
+    irmse: float = math.nan  # root mean square of 1/p - 1/r, 1/km
+    imae: float = math.nan  # mean |1/p - 1/r|, 1/km
+    delta102: float = math.nan  # share of pixels with max(p / r, r / p) < 1.02
+    delta105: float = math.nan  # ... < 1.05
+    delta110: float = math.nan  # ... < 1.10
+    support: int = 0  # pixels scored, penalised ones included
     missing: int = 0  # pixels of the mask with a valid reference but no valid prediction
 
     @property
@@ -48,11 +58,14 @@ class NormalScores:
         return self.support == 0
 
 
-def depth_scores(prediction: FloatArray, reference: FloatArray, mask: BoolArray) -> DepthScores:
-    """AbsRel, MAE, RMSE and the delta accuracies of a prediction.
+def depth_scores(
+    prediction: FloatArray, reference: FloatArray, mask: BoolArray, *, missing: Missing = "exclude"
+) -> DepthScores:
+    """AbsRel, MAE, RMSE, their counterparts of inverse depth, and the delta accuracies of a prediction.
 
-    The scored pixels are those of `mask` at which both reference and prediction are valid (finite, > 0). Pixels without
-    a valid prediction do not affect the errors; their number is `missing`.
+    The scored pixels are those of `mask` at which the reference is valid (finite, > 0). The number of those without a
+    valid prediction is `DepthScores.missing`. They do not affect the errors ("exclude"), leave all scores NaN ("fail"),
+    or are scored as depth 0 and inverse depth 0, outside every delta ("penalise").
 
     Examples
     --------
@@ -62,17 +75,34 @@ def depth_scores(prediction: FloatArray, reference: FloatArray, mask: BoolArray)
     """
     prediction, reference = _check_maps(prediction, reference)
     mask = as_mask(mask, "mask", reference.shape) & np.isfinite(reference) & (reference > 0)
-    scored = mask & np.isfinite(prediction) & (prediction > 0)
+    valid = mask & np.isfinite(prediction) & (prediction > 0)
+    absent = int(np.count_nonzero(mask)) - int(np.count_nonzero(valid))
+    scored = mask if missing == "penalise" else valid
     support = int(np.count_nonzero(scored))
-    missing = int(np.count_nonzero(mask)) - support
-    if not support:
-        return DepthScores(missing=missing)
-    p, r = prediction[scored].astype(np.float64), reference[scored].astype(np.float64)
+    if not support or (missing == "fail" and absent):
+        return DepthScores(missing=absent)
+    p, r = np.where(valid, prediction, 0)[scored].astype(np.float64), reference[scored].astype(np.float64)
     error = np.abs(p - r)
-    ratio = np.maximum(p / r, r / p)
-    delta1, delta2, delta3 = (float(np.mean(ratio < DELTA_BASE**k)) for k in (1, 2, 3))
-    rmse = math.sqrt(float(np.mean(error * error)))
-    return DepthScores(float(np.mean(error / r)), float(np.mean(error)), rmse, delta1, delta2, delta3, support, missing)
+    with np.errstate(divide="ignore"):
+        ratio = np.maximum(p / r, r / p)
+        inverse = np.abs(np.where(p > 0, 1 / p, 0.0) - 1 / r) * PER_KM
+
+    shares = [float(np.mean(ratio < limit)) for limit in (*(DELTA_BASE**k for k in (1, 2, 3)), *TIGHT_DELTAS)]
+    return DepthScores(
+        absrel=float(np.mean(error / r)),
+        mae=float(np.mean(error)),
+        rmse=math.sqrt(float(np.mean(error * error))),
+        delta1=shares[0],
+        delta2=shares[1],
+        delta3=shares[2],
+        irmse=math.sqrt(float(np.mean(inverse * inverse))),
+        imae=float(np.mean(inverse)),
+        delta102=shares[3],
+        delta105=shares[4],
+        delta110=shares[5],
+        support=support,
+        missing=absent,
+    )
 
 
 def relative_error(prediction: FloatArray, reference: FloatArray) -> NDArray[np.float64]:

@@ -6,8 +6,13 @@ are ``distributed``, ``random:500`` and ``lidar:16+noise:0.02+range:1:20``.
 ==========================  ================================================================================
 source                      measured pixels
 ==========================  ================================================================================
-distributed, central,       the paper's low-resolution grid, see `observe`
-outer
+distributed, central,       the paper's low-resolution grid, see `observe`. ``distributed:floor`` or ``:ceil`` round
+outer                       the number of cells differently, ``distributed:valid-anchors`` leaves out anchors at pixels
+                            without a reference; ``distributed:floor:valid-anchors`` does both
+stored, stored:LABEL        the measurements that come with the image (`Scene.sparse`): a real sweep, points of
+                            odometry or structure from motion, a low-resolution sensor; maps of another size are moved
+                            to the nearest pixels
+dense                       every pixel with a reference depth
 random:N                    N pixels, sampled uniformly from those with a reference depth
 lidar:N[:LOW:HIGH[:STEP]]   N beams of constant elevation, equally spaced from LOW to HIGH degrees above the horizon
                             (default: the vertical field of view of the camera), one measurement every STEP degrees
@@ -15,6 +20,13 @@ lidar:N[:LOW:HIGH[:STEP]]   N beams of constant elevation, equally spaced from L
                             are curves in the image
 corners:N                   the N strongest image corners with a minimum distance, where structure from motion
                             typically finds its points
+marigold:N[:SEED]           N pixels as Marigold-DC samples them; its seed is 2024
+randperm:N[:SEED]           N pixels by ``torch.randperm``, as NLSPN, PriorDA and OMNI-DC on NYU; default seed 43
+omni:N[:SEED]               N pixels times the valid fraction, as OMNI-DC elsewhere; default seed 43
+omni-lidar:N                N lines of 200 points of a virtual LiDAR, as OMNI-DC and PriorDA
+keypoints:sift, :orb        OpenCV's key points, as OMNI-DC and PriorDA (extra ``opencv``)
+square:N                    every pixel outside a square of N pixels at a random place, PriorDA's missing area
+lowres:N                    the reference reduced by a factor of N, PriorDA's low resolution
 ==========================  ================================================================================
 
 ==========================  ================================================================================
@@ -25,6 +37,11 @@ outliers:P                  replaces a share P of the measurements by depths who
                             the smallest and twice the largest measurement
 range:LOW:HIGH              removes measurements outside this range, in metres
 holes:P                     removes measurements inside random discs that cover a share P of the image
+lines:N                     thins a sweep of 64 lines to N by bins of pitch, as OMNI-DC does (`thin_lines`)
+behind[:W:T]                removes points more than T metres behind the foreground of windows of W pixels, as VPP4DC
+                            and Marigold-DC do (`remove_behind`); default 7 pixels and 1.5 m
+shift:DX[:DY]               moves all measurements by so many pixels to the right and down: a wrong registration
+omni-noise:P[:SEED]         replaces a share P by depths uniform between the percentiles 10 and 90, as OMNI-DC does
 ==========================  ================================================================================
 
 The random generator is seeded with the names of the data set, the image and the pattern, so that the measurements
@@ -35,25 +52,30 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray, as_map
 from leadline.base.errors import InputError, param, require_choice
 from leadline.base.registry import suggestion
+from leadline.bench.patterns import pixels, published
+from leadline.bench.patterns.faults import FAULTS, SparseMap
+from leadline.bench.patterns.parts import (
+    PatternKind,
+    PatternPart,
+    is_count,
+    is_count_with_seed,
+    is_empty,
+    parse_part,
+)
 from leadline.datasets import Scene
+from leadline.geometry.grids import Rounding, cell_means, grid_cells, scatter_nearest
 
 Case = Literal["distributed", "central", "outer"]
 CASES: tuple[Case, ...] = get_args(Case)
 STRIDE = 7.5  # nominal distance between the paper's measurements, in pixels
-AZIMUTH_STEP = 0.2  # degrees; that of a rotating LiDAR at 10 Hz
-CORNER_DISTANCE = 4  # minimum distance between corners along either axis, in pixels
-
-SparseMap = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +84,7 @@ class Observations:
 
     sparse: SparseMap  # (H, W) metres, NaN where not measured
     scored: BoolArray  # (H, W)
+    region: BoolArray  # (H, W) `scored` and the measured pixels of the same region that have a reference
 
     @property
     def count(self) -> int:
@@ -69,7 +92,14 @@ class Observations:
         return int(np.count_nonzero(np.isfinite(self.sparse)))
 
 
-def observe(reference: FloatArray, case: Case, *, stride: float = STRIDE) -> Observations:
+def observe(
+    reference: FloatArray,
+    case: Case,
+    *,
+    stride: float = STRIDE,
+    rounding: Rounding = "round",
+    valid_anchors: bool = False,
+) -> Observations:
     """Measurements of one of the paper's cases: the means of the reference depth over the cells of a regular grid.
 
     =============  =========================  ==============================================
@@ -83,13 +113,15 @@ def observe(reference: FloatArray, case: Case, *, stride: float = STRIDE) -> Obs
 
     Along an axis of `size` pixels, where pixel u covers [u, u + 1):
 
-    - There are n = max(1, floor(size / stride + 1/2)) cells of size / n pixels. The nominal stride of 7.5 becomes
-      640/85 = 7.53 at 640 pixels and exactly 7.5 at 480, so that no cell is cut off at the border.
+    - There are n = max(1, floor(size / stride + 1/2)) cells of size / n pixels, see `grid_cells`. The nominal stride of
+      7.5 becomes 640/85 = 7.53 at 640 pixels and exactly 7.5 at 480, so that no cell is cut off at the border.
+      `rounding` takes floor or ceil instead.
     - Cell k contains the pixels whose centre u + 1/2 lies in [k size/n, (k + 1) size/n). Each pixel is in one cell.
     - The anchor of a cell is the pixel that covers its centre, floor((k + 1/2) size/n).
 
     The value of a cell is the mean of its valid reference depths, and the anchor receives it even if the reference is
-    invalid at the anchor itself. A cell without valid depth has no anchor. The central rectangle removes anchors by
+    invalid at the anchor itself; with `valid_anchors` such a cell has no anchor. A cell without valid depth has none
+    either. The central rectangle removes anchors by
     their own position; a cell that crosses its border keeps the mean over the whole cell, as a low-resolution sensor
     would.
 
@@ -108,15 +140,17 @@ def observe(reference: FloatArray, case: Case, *, stride: float = STRIDE) -> Obs
         raise InputError(f"{param('stride')} must be a finite number of at least 1 pixel, got {stride!r} instead.")
     reference = as_map(reference, "reference")
     valid = _is_valid(reference)
-    sparse = _grid_means(reference, valid, stride)
+    sparse = _grid_means(reference, stride, rounding)
+    if valid_anchors:
+        sparse[~valid] = np.nan
     if case == "distributed":
-        return Observations(sparse, valid & np.isnan(sparse))
+        return Observations(sparse, valid & np.isnan(sparse), valid)
     removed = np.zeros(valid.shape, dtype=bool)
     removed[central_rectangle(*valid.shape)] = True
     if case == "outer":
         removed = ~removed
     sparse[removed] = np.nan
-    return Observations(sparse, valid & removed)
+    return Observations(sparse, valid & removed, valid & removed)
 
 
 def simulate(scene: Scene, pattern: str, *, dataset: str, stride: float = STRIDE) -> Observations:
@@ -139,16 +173,24 @@ def simulate(scene: Scene, pattern: str, *, dataset: str, stride: float = STRIDE
     rng = np.random.default_rng(_seed(dataset, scene.name, pattern))
     region = _is_valid(scene.reference)
     if source.name in CASES:
-        observations = observe(scene.reference, source.name, stride=stride)  # type: ignore[arg-type]
+        rounding: Any = next((word for word in source.words if word in ("floor", "ceil")), "round")
+        observations = observe(
+            scene.reference,
+            source.name,  # type: ignore[arg-type]
+            stride=stride,
+            rounding=rounding,
+            valid_anchors="valid-anchors" in source.words,
+        )
         sparse = observations.sparse
         if source.name != "distributed":
             region = observations.scored
     else:
-        chosen = SOURCES[source.name].function(scene, region, source.numbers, rng)
-        sparse = np.where(chosen, scene.reference, np.nan).astype(np.float32)
+        found = SOURCES[source.name].function(scene, region, source, rng)
+        # A source gives the measured pixels or, where it does not measure the reference itself, the measurements.
+        sparse = np.where(found, scene.reference, np.nan).astype(np.float32) if found.dtype == bool else found
     for fault in faults:
-        sparse = FAULTS[fault.name].function(sparse, fault.numbers, rng)
-    return Observations(sparse, region & np.isnan(sparse))
+        sparse = FAULTS[fault.name].function(sparse, fault, scene, rng)
+    return Observations(sparse, region & np.isnan(sparse), region)
 
 
 def central_rectangle(height: int, width: int) -> tuple[slice, slice]:
@@ -163,34 +205,23 @@ def central_rectangle(height: int, width: int) -> tuple[slice, slice]:
     return slice(top, top + height // 2), slice(left, left + width // 2)
 
 
-class PatternPart(NamedTuple):
-    """One part of a pattern: the name of a source or fault, and its numbers."""
-
-    name: str
-    numbers: tuple[float, ...]
-
-
 def parse_pattern(pattern: str) -> tuple[PatternPart, ...]:
     """The parts of a pattern.
 
     Examples
     --------
     >>> parse_pattern("lidar:16+noise:0.02")
-    (PatternPart(name='lidar', numbers=(16.0,)), PatternPart(name='noise', numbers=(0.02,)))
+    (PatternPart(name='lidar', numbers=(16.0,), words=()), PatternPart(name='noise', numbers=(0.02,), words=()))
     """
     parts = []
     for position, text in enumerate(pattern.split("+")):
-        name, *values = text.split(":")
         kind, known = ("source", SOURCES) if position == 0 else ("fault", FAULTS)
-        if name not in known:
-            raise InputError(f"the pattern {pattern!r}: {name!r} is not a {kind}; {suggestion(name, known)}")
-        try:
-            numbers = tuple(float(value) for value in values)
-        except ValueError:
-            numbers = (math.nan,)
-        if not all(map(math.isfinite, numbers)) or not known[name].accepts(numbers):
-            raise InputError(f"the pattern {pattern!r}: {text!r} must be written like {known[name].example}.")
-        parts.append(PatternPart(name, numbers))
+        part = parse_part(text, known)
+        if part.name not in known:
+            raise InputError(f"the pattern {pattern!r}: {part.name!r} is not a {kind}; {suggestion(part.name, known)}")
+        if not known[part.name].accepts(part):
+            raise InputError(f"the pattern {pattern!r}: {text!r} must be written like {known[part.name].example}.")
+        parts.append(part)
     return tuple(parts)
 
 
@@ -202,151 +233,52 @@ def _is_valid(reference: FloatArray) -> BoolArray:
     return np.isfinite(reference) & (reference > 0)
 
 
-def _grid_means(reference: FloatArray, valid: BoolArray, stride: float) -> SparseMap:
+def _grid_means(reference: FloatArray, stride: float, rounding: Rounding) -> SparseMap:
     """The mean of each cell at its anchor, (H, W), NaN elsewhere."""
-    row_edges, row_anchors = _cells(reference.shape[0], stride)
-    column_edges, column_anchors = _cells(reference.shape[1], stride)
-    # Summed along the rows first: that leaves an eighth of the numbers, and converts to float64 only while summing.
-    totals = np.add.reduceat(np.where(valid, reference, 0), column_edges, axis=1, dtype=np.float64)
-    counts = np.add.reduceat(valid.view(np.uint8), column_edges, axis=1, dtype=np.int64)
-    totals, counts = (np.add.reduceat(values, row_edges, axis=0) for values in (totals, counts))
     sparse = np.full(reference.shape, np.nan, dtype=np.float32)
-    means = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
-    sparse[np.ix_(row_anchors, column_anchors)] = means
+    anchors = (grid_cells(size, stride, rounding)[1] for size in reference.shape)
+    sparse[np.ix_(*anchors)] = cell_means(reference, stride, rounding)
     return sparse
 
 
-def _cells(size: int, stride: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First pixel and anchor pixel of each cell along one axis."""
-    count = max(1, math.floor(size / stride + 0.5))
-    cells = np.arange(count)
-    # Integer arithmetic, so that a centre exactly on a border is assigned to the same cell on every machine.
-    first = -((count - 2 * cells * size) // (2 * count))  # ceil(k size/n - 1/2)
-    return first, (2 * cells + 1) * size // (2 * count)
+def _is_detector(part: PatternPart) -> bool:
+    return not part.numbers and part.words in (("sift",), ("orb",))
 
 
-def _random_pixels(scene: Scene, valid: BoolArray, numbers: tuple[float, ...], rng: np.random.Generator) -> BoolArray:
-    candidates = np.flatnonzero(valid)
-    chosen = np.zeros(valid.shape, dtype=bool)
-    chosen.flat[rng.choice(candidates, min(int(numbers[0]), candidates.size), replace=False)] = True
-    return chosen
+def _is_grid(part: PatternPart) -> bool:
+    words = set(part.words)
+    return not part.numbers and words <= {"floor", "ceil", "valid-anchors"} and not {"floor", "ceil"} <= words
 
 
-def _lidar_beams(scene: Scene, valid: BoolArray, numbers: tuple[float, ...], rng: np.random.Generator) -> BoolArray:
-    """For each beam and column the pixel of nearest elevation, thinned to the azimuth steps."""
-    if scene.camera is None:
-        raise InputError(f"{scene.name}: the pattern 'lidar' needs a camera, and the scene has none.")
-    rays = scene.camera.points(np.ones(valid.shape, dtype=np.float32))
-    x, y = rays[..., 0], rays[..., 1]
-    elevation = np.degrees(np.arctan2(-y, np.hypot(x, 1.0)))
-    azimuth = np.degrees(np.arctan(x))
-    beams = int(numbers[0])
-    if len(numbers) > 1:
-        angles = np.linspace(numbers[1], numbers[2], beams)
-    else:
-        # Centres of equal intervals of the field of view, so that no beam lies on the border of the image.
-        centre = elevation[:, valid.shape[1] // 2]
-        low, high = float(centre.min()), float(centre.max())
-        angles = low + (np.arange(beams) + 0.5) * (high - low) / beams
-    step = numbers[3] if len(numbers) > 3 else AZIMUTH_STEP
-    columns = np.arange(valid.shape[1])
-    chosen = np.zeros(valid.shape, dtype=bool)
-    # A beam farther than half the largest row spacing from every pixel passes above or below the image.
-    tolerance = 0.5 * float(np.abs(np.diff(elevation, axis=0)).max(initial=0.0))
-    for angle in angles:
-        deviation = np.abs(elevation - angle)
-        rows = deviation.argmin(axis=0)
-        inside = deviation[rows, columns] <= tolerance
-        steps = np.rint(azimuth[rows, columns] / step)
-        # Of the columns with the same azimuth step, the nearest one to it is measured.
-        order = np.lexsort((np.abs(azimuth[rows, columns] - steps * step), steps))
-        order = order[inside[order]]
-        _, first = np.unique(steps[order], return_index=True)
-        measured = order[first]
-        chosen[rows[measured], columns[measured]] = True
-    return chosen & valid
+def _stored(scene: Scene, valid: BoolArray, part: PatternPart, rng: np.random.Generator) -> SparseMap:
+    """The measurements that come with the scene; those of another size are moved to the nearest pixels."""
+    labels = ", ".join(scene.sparse) or "none"
+    if not part.words and len(scene.sparse) != 1:
+        raise InputError(
+            f"{scene.name}: the pattern 'stored' needs a label if a scene has not exactly one map of measurements; "
+            f"it has {labels}."
+        )
+    label = part.words[0] if part.words else next(iter(scene.sparse))
+    if label not in scene.sparse:
+        raise InputError(f"{scene.name}: has no stored measurements {label!r}; it has {labels}.")
+    values = scene.sparse[label].values
+    if values.shape != valid.shape:
+        values = scatter_nearest(values, (valid.shape[0], valid.shape[1]))[0]
+    return np.where(_is_valid(values), values, np.nan).astype(np.float32)
 
 
-def _image_corners(scene: Scene, valid: BoolArray, numbers: tuple[float, ...], rng: np.random.Generator) -> BoolArray:
-    """The pixels whose smaller eigenvalue of the structure tensor is largest, each a maximum of its neighbourhood."""
-    from scipy.ndimage import correlate1d, maximum_filter
-
-    grey = scene.image.astype(np.float64).mean(axis=2)
-    gy, gx = np.gradient(grey) if min(grey.shape) > 1 else (np.zeros_like(grey), np.zeros_like(grey))
-    window = np.ones(5)
-    xx, xy, yy = (
-        correlate1d(correlate1d(product, window, axis=0, mode="nearest"), window, axis=1, mode="nearest")
-        for product in (gx * gx, gx * gy, gy * gy)
-    )
-    strength = np.where(valid, 0.5 * (xx + yy) - np.sqrt(0.25 * (xx - yy) ** 2 + xy * xy), -1.0)
-    # Ranks are unique, so that exactly one pixel of a plateau is a maximum.
-    order = np.argsort(strength, axis=None, kind="stable")
-    rank = np.empty(strength.shape, np.int64)
-    rank.flat[order] = np.arange(strength.size)
-    peak = (maximum_filter(rank, size=2 * CORNER_DISTANCE + 1, mode="constant") == rank) & (strength > 0)
-    strongest = order[::-1][peak.flat[order[::-1]]]
-    chosen = np.zeros(valid.shape, dtype=bool)
-    chosen.flat[strongest[: int(numbers[0])]] = True
-    return chosen
-
-
-def _add_noise(sparse: SparseMap, numbers: tuple[float, ...], rng: np.random.Generator) -> SparseMap:
-    noisy = sparse * (1.0 + numbers[0] * rng.standard_normal(sparse.shape))
-    return np.where(noisy > 0, noisy, np.nan).astype(np.float32)
-
-
-def _add_outliers(sparse: SparseMap, numbers: tuple[float, ...], rng: np.random.Generator) -> SparseMap:
-    measured = np.flatnonzero(np.isfinite(sparse))
-    replaced = rng.permutation(measured)[: round(numbers[0] * measured.size)]
-    result = sparse.copy()
-    if replaced.size:
-        low, high = math.log(np.nanmin(sparse) / 2), math.log(np.nanmax(sparse) * 2)
-        result.flat[replaced] = np.exp(rng.uniform(low, high, replaced.size))
-    return result
-
-
-def _limit_range(sparse: SparseMap, numbers: tuple[float, ...], rng: np.random.Generator) -> SparseMap:
-    return np.where((sparse >= numbers[0]) & (sparse <= numbers[1]), sparse, np.float32(np.nan))
-
-
-def _cut_holes(sparse: SparseMap, numbers: tuple[float, ...], rng: np.random.Generator) -> SparseMap:
-    height, width = sparse.shape
-    rows, columns = np.arange(height)[:, None], np.arange(width)
-    covered = np.zeros(sparse.shape, dtype=bool)
-    while covered.mean() < numbers[0]:
-        row, column = rng.uniform(0, height), rng.uniform(0, width)
-        radius = rng.uniform(0.04, 0.16) * math.hypot(height, width)
-        covered |= (rows - row) ** 2 + (columns - column) ** 2 < radius * radius
-    return np.where(covered, np.float32(np.nan), sparse)
-
-
-def _is_count(numbers: tuple[float, ...]) -> bool:
-    return len(numbers) == 1 and numbers[0] >= 1 and numbers[0] == int(numbers[0])
-
-
-def _is_lidar(numbers: tuple[float, ...]) -> bool:
-    if len(numbers) not in (1, 3, 4) or not _is_count(numbers[:1]):
-        return False
-    return len(numbers) == 1 or (-90 < numbers[1] < numbers[2] < 90 and all(step > 0 for step in numbers[3:]))
-
-
-class _Kind(NamedTuple):
-    """A source or fault: how it is written, which numbers it accepts, and the function that applies it."""
-
-    example: str
-    accepts: Callable[[tuple[float, ...]], bool]
-    function: Callable[..., Any]
-
-
-SOURCES: dict[str, _Kind] = {
-    **{case: _Kind(case, lambda numbers: not numbers, observe) for case in CASES},
-    "random": _Kind("random:500", _is_count, _random_pixels),
-    "lidar": _Kind("lidar:16 or lidar:16:-15:15", _is_lidar, _lidar_beams),
-    "corners": _Kind("corners:300", _is_count, _image_corners),
-}
-FAULTS: dict[str, _Kind] = {
-    "noise": _Kind("noise:0.02", lambda numbers: len(numbers) == 1 and numbers[0] >= 0, _add_noise),
-    "outliers": _Kind("outliers:0.05", lambda numbers: len(numbers) == 1 and 0 <= numbers[0] <= 1, _add_outliers),
-    "range": _Kind("range:0.5:5", lambda numbers: len(numbers) == 2 and 0 <= numbers[0] < numbers[1], _limit_range),
-    "holes": _Kind("holes:0.2", lambda numbers: len(numbers) == 1 and 0 <= numbers[0] < 1, _cut_holes),
+SOURCES: dict[str, PatternKind] = {
+    **{case: PatternKind(f"{case} or {case}:floor:valid-anchors", _is_grid, observe) for case in CASES},
+    "stored": PatternKind("stored or stored:LABEL", lambda part: part.words != ("",), _stored, takes_label=True),
+    "dense": PatternKind("dense", is_empty, pixels.all_pixels),
+    "random": PatternKind("random:500", is_count, pixels.random_pixels),
+    "lidar": PatternKind("lidar:16 or lidar:16:-15:15", pixels.is_lidar, pixels.lidar_beams),
+    "corners": PatternKind("corners:300", is_count, pixels.image_corners),
+    "marigold": PatternKind("marigold:1000 or marigold:1000:2024", is_count_with_seed, published.marigold_pixels),
+    "randperm": PatternKind("randperm:500 or randperm:500:43", is_count_with_seed, published.permuted_pixels),
+    "omni": PatternKind("omni:2150 or omni:2150:43", is_count_with_seed, published.density_pixels),
+    "omni-lidar": PatternKind("omni-lidar:64", is_count, published.virtual_lidar),
+    "keypoints": PatternKind("keypoints:sift or keypoints:orb", _is_detector, published.keypoints),
+    "square": PatternKind("square:160", is_count, published.square_hole),
+    "lowres": PatternKind("lowres:8", is_count, published.low_resolution),
 }

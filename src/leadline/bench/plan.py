@@ -6,10 +6,14 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from leadline.base.errors import InputError
+from leadline.base.errors import InputError, param
 from leadline.base.strict_json import canonical_json
 from leadline.bench.protocol import DatasetEntry, MethodEntry, Protocol
-from leadline.bench.sources import effective_entry, open_dataset, open_method, prior_identities
+from leadline.bench.scoring import PAPER_SCORING, Scoring
+from leadline.bench.sources import effective_entry, inspect_priors, open_dataset, open_method
+from leadline.methods import METHODS
+
+METRIC = "metric"  # gauge of a prior in metres
 
 
 @dataclass(frozen=True)
@@ -43,38 +47,55 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
     opened: their records will fail with the reason.
 
     The key of a task consists of its labels and a digest of everything else that determines its result: the options of
-    data set, prior and method, the stride, and the content of the model. It does not depend on the order of the
-    protocol, on the location of data and model, or on the other tasks.
+    data set, prior and method, the stride, which pixels are scored, and the content of the model. It does not depend on
+    the order of the protocol, on the location of data and model, or on the other tasks.
+
+    A method that returns the prior's own depth (`raw`) is planned only with priors in metres: the depth of another
+    prior has no unit to be scored in, which is a missing entry and no failure.
     """
     for method in protocol.methods:
         open_method(method)
-    identities = prior_identities(protocol.priors)
-    images = {entry.label: open_dataset(entry).names() for entry in protocol.datasets}
+    known = inspect_priors(protocol.priors)
+    images = {entry.label: open_dataset(entry).names()[: entry.limit] for entry in protocol.datasets}
     methods = tuple(effective_entry(entry) for entry in protocol.methods)
+    runs = {
+        prior.label: tuple(
+            method
+            for method in methods
+            if (method.priors == "all" or place == 0)
+            and (known[prior.label].gauge == METRIC or not _needs_metres(method))
+        )
+        for place, prior in enumerate(protocol.priors)
+    }
+    if not any(runs.values()):
+        raise InputError(
+            f"the method {methods[0].label!r} needs a prior in metres, and no prior has the gauge {METRIC!r}; give a "
+            f"prior with {param('gauge', METRIC)}, or add other methods."
+        )
     items = []
     for entry in protocol.datasets:
         if not images[entry.label]:
             raise InputError(f"The data set {entry.label!r} has no images under {entry.root}.")
         digests = {
-            (prior.label, case, method.label): _digest(entry, identities[prior.label], case, protocol.stride, method)
-            for prior in protocol.priors
+            (prior, case, method.label): _digest(entry, known[prior].identity, case, protocol, method)
+            for prior, chosen in runs.items()
             for case in protocol.cases
-            for method in methods
+            for method in chosen
         }
         for image in images[entry.label][: protocol.limit]:
-            for prior in protocol.priors:
+            for prior, chosen in runs.items():
                 tasks = tuple(
                     Task(
-                        f"{entry.label}|{image}|{case}|{prior.label}|{method.label}"
-                        f"|{digests[prior.label, case, method.label]}",
+                        f"{entry.label}|{image}|{case}|{prior}|{method.label}|{digests[prior, case, method.label]}",
                         case,
                         method.label,
                         canonical_json(method.options),
                     )
                     for case in protocol.cases
-                    for method in methods
+                    for method in chosen
                 )
-                items.append(WorkItem(entry.label, image, prior.label, tasks))
+                if tasks:
+                    items.append(WorkItem(entry.label, image, prior, tasks))
     return items
 
 
@@ -88,6 +109,17 @@ def remaining_items(items: list[WorkItem], done: Collection[str]) -> list[WorkIt
     return remaining
 
 
-def _digest(entry: DatasetEntry, prior: str, case: str, stride: float, method: MethodEntry) -> str:
-    content = [entry.name, entry.normals, entry.options, prior, case, float(stride), method.name, method.options]
+def _needs_metres(entry: MethodEntry) -> bool:
+    return entry.name in METHODS and METHODS[entry.name].metric_prior
+
+
+def _digest(entry: DatasetEntry, prior: str, case: str, protocol: Protocol, method: MethodEntry) -> str:
+    stride = float(protocol.stride)
+    content = [entry.name, entry.normals, entry.options, prior, case, stride, method.name, method.options]
+    content += _scored(protocol.scoring)
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
+
+
+def _scored(scoring: Scoring) -> list[str]:
+    """What the key says about the scored pixels: nothing for the paper's, so that its records keep their keys."""
+    return [] if scoring.per_image == PAPER_SCORING.per_image else [*map(str, scoring.per_image)]

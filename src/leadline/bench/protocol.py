@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from leadline.base.errors import InputError, param
 from leadline.base.registry import suggestion
 from leadline.bench.observations import CASES, STRIDE, parse_pattern
+from leadline.bench.scoring import Scoring
 
 LABELS = {
     "raw": "Raw",
@@ -22,7 +23,7 @@ LABELS = {
     "lwlr": "LWLR",
     "poisson": "Poisson",
     "response": "Ours w/o Dirichlet",
-    "ours": "Ours (paper)",
+    "ours": "Ours",
     "best": "Ours (best)",
     "priorda": "PriorDA",
     "ldcm": "LDCM",
@@ -31,7 +32,7 @@ LABELS = {
     "omni-dc": "OMNI-DC",
     "marigold-dc": "Marigold-DC",
 }
-"""Default labels of the methods in tables and records: the paper's names, and ours with its preset."""
+"""Default labels of the methods in tables and records, the paper's where it has one. "Ours" is its configuration."""
 
 ORACLE = "oracle"
 
@@ -50,9 +51,12 @@ class DatasetEntry:
     normals: bool = True  # False: normals are not scored, e.g. if the camera is only a guess
     options: dict[str, Any] = field(default_factory=dict)
     split: bool = False
+    limit: int | None = None  # only its first images, e.g. those of a published split
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.name)
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"{param('limit')} must be at least 1 image, got {self.limit}.")
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class PriorEntry:
     source: str
     label: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    gauge: Literal["", "metric", "scale", "affine", "unknown"] = ""  # empty: as the source states it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.source)
@@ -94,6 +99,7 @@ class MethodEntry:
     name: str
     label: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    priors: Literal["all", "first"] = "all"  # "first": once per image and case, e.g. if it does not use the prior
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or LABELS.get(self.name, self.name))
@@ -112,6 +118,7 @@ class Protocol:
     cases: tuple[str, ...] = CASES
     stride: float = STRIDE
     limit: int | None = None  # use only the first images of each data set
+    scoring: Scoring = field(default_factory=Scoring)
 
     def __post_init__(self) -> None:
         for name, entries in (("datasets", self.datasets), ("priors", self.priors), ("methods", self.methods)):

@@ -3,6 +3,14 @@
 cases = ["distributed", "central", "outer"]       # or other patterns, see `observations`
 stride = 7.5                                      # pixels between the measurements of these cases; the default
 methods = ["ours", "best", {name = "ours", label = "stiff", options = {weight_data = 1e-2}}]
+# {name = "priorda", priors = "first"}            # run with the first prior only: the system brings its own
+
+[scoring]                                         # the convention of the scores, see `Scoring`; the paper's if left out
+pixels = "valid"                                  # or "held-out"
+aggregate = "mean-images"                         # or "mean-pixels", "median"
+missing = "penalise"                              # or "exclude", "fail"
+cases = "separate"                                # or "pooled"
+# min_depth = 0.2                                 # metres; max_depth likewise
 
 [[datasets]]
 name = "ibims"                                    # a name of `leadline datasets`, or "rendered"
@@ -10,11 +18,13 @@ label = "iBims"                                   # name of the subset in the ta
 root = "ibims1"                                   # relative to --data, or to the folder of the protocol
 normals = true                                    # false: score depth only, e.g. if the camera is a guess
 options = {max_depth = 10.0}                      # of the data set
+# limit = 749                                     # only the first images, e.g. those of a published split
 # split = true                                    # scene folders only: one subset per folder of scene folders
 
 [[priors]]
 source = "onnx:model.onnx"                        # a name of `leadline priors`, or "rendered"
 label = "MoGe-3"                                  # default: the source
+# gauge = "metric"                                # the prior is in metres; default: as the source states it
 # source = "oracle:0.9:onnx:model.onnx"           # blended with 0.9 of the reference, see `sources`
 """
 
@@ -40,6 +50,7 @@ from leadline.bench.protocol import (
     convert_protocol,
     split_oracle,
 )
+from leadline.bench.scoring import Scoring
 from leadline.datasets import dataset
 
 
@@ -48,8 +59,8 @@ def packaged_protocols() -> list[str]:
 
     Examples
     --------
-    >>> packaged_protocols()
-    ['baselines', 'beyond', 'fixed', 'normals', 'paper', 'priors', 'scenes', 'smoke', 'stages', 'systems', 'weights']
+    >>> packaged_protocols()[:5]
+    ['arkit-lowres', 'baselines', 'beyond', 'ddad', 'diode1000']
     """
     folder = files("leadline.bench") / "protocols"
     return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
@@ -122,8 +133,9 @@ def parse_prior(text: str) -> PriorEntry:
 
     Examples
     --------
-    >>> parse_prior("strong=oracle:0.9:scene")
-    PriorEntry(source='oracle:0.9:scene', label='strong', options={})
+    >>> entry = parse_prior("strong=oracle:0.9:scene")
+    >>> entry.label, entry.source
+    ('strong', 'oracle:0.9:scene')
     """
     label, equals, source = text.partition("=")
     if not equals or ":" in label or "/" in label:  # the equals sign is part of a path
@@ -151,7 +163,9 @@ def _parse(text: str) -> Protocol:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"it is not valid TOML: {error}.") from error
-    _require_known(content, [*_ENTRIES, "cases", "stride"], "the protocol")
+    _require_known(content, [*_ENTRIES, "cases", "stride", "scoring"], "the protocol")
+    if isinstance(content.get("scoring"), dict):
+        _require_known(content["scoring"], [item.name for item in fields(Scoring)], param("scoring"))
     for name, kind in _ENTRIES.items():
         required, known = _field_names(kind)
         content.setdefault(name, [])

@@ -9,22 +9,27 @@ from itertools import groupby
 from pathlib import Path
 
 from leadline.base.errors import FileError
-from leadline.bench.results import MACRO, PERCENTILES, Results
+from leadline.bench.results import MACRO, METRICS, PERCENTILES, Results
+from leadline.bench.scoring import PAPER_SCORING
 from leadline.bench.tables import CSV_METRICS, Block, Column, Table, digits
 from leadline.io.files import atomic_write
 
 MISSING = "--"
 
 
-def format_number(value: float, metric: str) -> str:
-    """A number with the decimals of its metric; NaN as two dashes."""
+def format_number(value: float | str, metric: str) -> str:
+    """A number with the decimals of its metric; NaN as two dashes, and a text as it is."""
+    if isinstance(value, str):
+        return value
     return MISSING if math.isnan(value) else f"{value:.{digits(metric)}f}"
 
 
 def markdown(table: Table) -> str:
     """The table in Markdown under a heading, with the best numbers in bold."""
     heads = [f"{column.group} {column.head}".strip() for column in table.columns]
-    lines = [f"### {table.title}", "", _pipe([table.corner, *heads]), _pipe(["---", *["---:"] * len(heads)])]
+    rules = ["---" if column.is_text else "---:" for column in table.columns]
+    caption = [f"{table.convention}", ""] if table.convention else []
+    lines = [f"### {table.title}", "", *caption, _pipe([table.corner, *heads]), _pipe(["---", *rules])]
     marked = table.marked()
     for b, block in enumerate(table.blocks):
         if block.title:
@@ -32,7 +37,7 @@ def markdown(table: Table) -> str:
         for r, row in enumerate(block.rows):
             texts = format_row(table.columns, block, row.values)
             lines.append(_pipe([row.label, *(f"**{t}**" if (b, r, c) in marked else t for c, t in enumerate(texts))]))
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *(f"\n{note}" for note in table.notes), ""])
 
 
 def latex(table: Table) -> str:
@@ -41,8 +46,8 @@ def latex(table: Table) -> str:
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_tex(table.title)}}}\label{{tab:{table.name}}}",
-        rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+        rf"\caption{{{_tex('. '.join(filter(None, (table.title, table.convention))))}}}\label{{tab:{table.name}}}",
+        rf"\begin{{tabular}}{{l{''.join('l' if column.is_text else 'r' for column in columns)}}}",
         r"\toprule",
     ]
     if any(column.group for column in columns):
@@ -63,17 +68,22 @@ def latex(table: Table) -> str:
             texts = format_row(columns, block, row.values)
             cells = [rf"\textbf{{{text}}}" if (b, r, c) in marked else text for c, text in enumerate(texts)]
             lines.append(f"{_tex(row.label)} & {' & '.join(cells)} \\\\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+    notes = [rf"\par\footnotesize {_tex(note)}" for note in table.notes]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}", ""])
 
 
 def write_csvs(results: Results, folder: Path) -> list[Path]:
-    """Write the paper's four CSV files with all percentiles, counts and failures; returns their paths."""
+    """Write CSV files with all percentiles, counts and failures; returns their paths.
+
+    They are the paper's four; for a run with another convention one file per metric, with that convention.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder}: the folder cannot be created ({error.strerror}).") from error
     paths = []
-    for name, metric in CSV_METRICS.items():
+    names = CSV_METRICS if results.scoring == PAPER_SCORING else {f"scores_{metric}": metric for metric in METRICS}
+    for name, metric in names.items():
         path = folder / f"{name}.csv"
         rows = csv_rows(results, metric)
 
@@ -87,19 +97,33 @@ def write_csvs(results: Results, folder: Path) -> list[Path]:
 
 
 def csv_rows(results: Results, metric: str) -> list[list[str]]:
-    """Header and rows of the CSV file of a metric: percentiles, scores and failures per subset, prior and method."""
-    rows = [["subset", "prior", "method", *(f"p{percentile}" for percentile in PERCENTILES), "count", "failures"]]
+    """Header and rows of the CSV file of a metric: percentiles and counts per subset, prior and method that were run.
+
+    The counts are numbers of scores, of records without a score, and of scores whose method did not converge. If the
+    convention is not the paper's, each row ends with its number and the convention itself.
+    """
+    counts = ("count", "failures", "unconverged")
+    is_paper = results.scoring == PAPER_SCORING
+    own = () if is_paper else (results.scoring.statistic, "convention")
+    rows = [["subset", "prior", "method", *(f"p{percentile}" for percentile in PERCENTILES), *counts, *own]]
     for subset in (*results.subsets, MACRO):
         for prior in results.priors:
             for method in results.methods:
-                values = [results.value(prior, method, subset, metric, percentile) for percentile in PERCENTILES]
-                texts = ["" if math.isnan(value) else f"{value:.6f}" for value in values]
-                counts = (f(prior, method, subset, metric) for f in (results.count, results.failures))
-                rows.append([subset, prior, method, *texts, *map(str, counts)])
+                if not results.has_run(prior, method):
+                    continue
+                place = prior, method, subset, metric
+                texts = [_csv_number(results.value(*place, percentile)) for percentile in PERCENTILES]
+                texts += [str(f(*place)) for f in (results.count, results.failures, results.unconverged)]
+                texts += [] if is_paper else [_csv_number(results.value(*place)), results.scoring.describe()]
+                rows.append([subset, prior, method, *texts])
     return rows
 
 
-def format_row(columns: Sequence[Column], block: Block, values: Sequence[float]) -> list[str]:
+def _csv_number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6f}"
+
+
+def format_row(columns: Sequence[Column], block: Block, values: Sequence[float | str]) -> list[str]:
     """The numbers of a row as text."""
     return [format_number(value, block.metric or column.metric) for value, column in zip(values, columns, strict=True)]
 

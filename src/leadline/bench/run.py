@@ -22,10 +22,12 @@ from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError, LeadlineError, param, require_choice
 from leadline.base.executors import available_cores, processes, serial, worker_count
 from leadline.base.strict_json import canonical_json
+from leadline.bench.changed_data import NO_CHANGES, Changes, SceneHashes, delete_changed, scene_hashes
 from leadline.bench.observations import Observations, simulate
 from leadline.bench.plan import Task, WorkItem, plan_work_items, remaining_items
 from leadline.bench.protocol import MethodEntry, Protocol, find_entry
 from leadline.bench.records import Record, RecordStatus, RecordStore, failure_reason, software_versions
+from leadline.bench.scoring import Scoring
 from leadline.bench.sources import is_cached, open_dataset, open_method, open_prior
 from leadline.core.prior import Prior
 from leadline.datasets import Scene
@@ -49,12 +51,14 @@ WORKER_DIED = "the worker process died repeatedly at this image (killed, perhaps
 
 @dataclass(frozen=True)
 class RunProgress:
-    """Numbers of records: planned, done, failed ones among those done, and done by the current call."""
+    """Numbers of records: planned, done, failed and unconverged ones among those done, and done by the current call."""
 
     planned: int
     done: int
     failed: int
     new: int
+    unconverged: int = 0  # scored, but the method stopped before its tolerances were met
+    changed: Changes = NO_CHANGES  # images whose data have changed, and their records, which are computed again
 
 
 def run_protocol(
@@ -69,7 +73,8 @@ def run_protocol(
 ) -> RunProgress:
     """Compute all records of a protocol that `folder` does not contain yet; returns the final numbers.
 
-    A run that was killed continues with the first work item that has no records.
+    A run that was killed continues with the first work item that has no records. Records of images whose data have
+    changed since are computed again.
 
     Parameters
     ----------
@@ -97,10 +102,12 @@ def run_protocol(
         store.set_plan(items, protocol)
         if retry:
             store.delete_failed()
+        changed = delete_changed(store, protocol, items)
         items = remaining_items(items, store.keys())
         rows = store.counts()
         planned, done = sum(row.planned for row in rows), sum(row.done for row in rows)
-        progress = RunProgress(planned, done, sum(row.failed for row in rows), 0)
+        failed, unconverged = sum(row.failed for row in rows), sum(row.unconverged for row in rows)
+        progress = RunProgress(planned, done, failed, 0, unconverged, changed)
         report(progress)
         for records in _execute(EvaluationJob(protocol, folder / CACHE), items, executor, workers, address):
             store.add(records)
@@ -109,6 +116,8 @@ def run_protocol(
                 progress.done + len(records),
                 progress.failed + sum(record.status is RecordStatus.FAILED for record in records),
                 progress.new + len(records),
+                progress.unconverged + sum(record.is_unconverged for record in records),
+                changed,
             )
             report(progress)
     return progress
@@ -173,8 +182,7 @@ class LoadedScene:
     scene: Scene
     reference: FloatArray  # (H, W) metres
     camera: CameraModel | None  # for the scores of normals; None if they are not scored
-    image_hash: str
-    reference_hash: str
+    hashes: SceneHashes
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -265,7 +273,7 @@ class Evaluator:
         if isinstance(opened, LeadlineError):
             raise opened
         source, fingerprint = opened
-        image_hash, data = loaded.image_hash, loaded.dataset
+        image_hash, data = loaded.hashes.image, loaded.dataset
         predicted = with_contiguous_arrays(
             self._cache.predict(
                 source, loaded.scene.image, fingerprint, image_hash=image_hash, dataset=data, name=image
@@ -273,9 +281,10 @@ class Evaluator:
         )
         arrays = [predicted.values] if predicted.valid is None else [predicted.values, predicted.valid]
         hashes = {
-            "image_hash": loaded.image_hash,
-            "reference_hash": loaded.reference_hash,
+            "image_hash": image_hash,
+            "reference_hash": loaded.hashes.reference,
             "prior_hash": content_hash(*arrays),
+            "scene_hash": loaded.hashes.scene,
         }
         return ItemInputs(loaded, predicted, hashes)
 
@@ -320,8 +329,7 @@ class Evaluator:
                 f"they must be the same."
             )
         camera = scene.camera if entry.normals else None
-        hashes = content_hash(scene.image), content_hash(scene.reference)
-        return LoadedScene(self._datasets[label], image, scene, scene.reference, camera, *hashes)
+        return LoadedScene(self._datasets[label], image, scene, scene.reference, camera, scene_hashes(scene))
 
     def _open_prior(self, label: str) -> tuple[PriorSource, str] | LeadlineError:
         """The source and its fingerprint, or the error, which is stored: opening again may access the network."""
@@ -335,12 +343,13 @@ class Evaluator:
     def _score(self, inputs: ItemInputs, observations: Observations, method: str) -> dict[str, Any]:
         """The columns of a record that result from running a method."""
         result = self.predict(inputs, observations, method)
-        depth = inputs.loaded.scorer.depth(result.depth, observations.scored)
-        normals = inputs.loaded.scorer.normals(result.depth, observations.scored)
+        scoring, scorer = self.protocol.scoring, inputs.loaded.scorer
+        mask = scoring.mask(observations, scorer.reference)
+        depth = scorer.depth(result.depth, mask, missing=scoring.missing)
+        normals = scorer.normals(result.depth, mask)
         reason = ""
         if depth.failed:
-            unscored = "no scored pixel has both a reference and a prediction."
-            reason = result.status if result.failed else unscored
+            reason = result.status if result.failed else _unscored(depth.missing, scoring)
         return {
             **asdict(depth),
             "nmean": normals.mean_deg,
@@ -350,9 +359,17 @@ class Evaluator:
             "status": RecordStatus.FAILED if depth.failed else RecordStatus.OK,
             "reason": reason,
             "detail": result.status,
+            "converged": result.converged,
             "parameters": canonical_json(result.parameters),
             "versions": canonical_json({**software_versions(), **result.versions}),
         }
+
+
+def _unscored(missing: int, scoring: Scoring) -> str:
+    """Why a result without a failure of the method has no score."""
+    if missing and scoring.missing == "fail":
+        return f"{missing} scored pixels have no prediction, and the convention of the run fails such an image."
+    return "no scored pixel has both a reference and a prediction."
 
 
 def _failed_records(item: WorkItem, tasks: Iterable[Task], reason: str, **columns: Any) -> list[Record]:

@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,14 @@ from leadline.core.prior import Prior, PriorKind
 from leadline.datasets import Dataset, dataset
 from leadline.datasets.rendered import NAME as RENDERED
 from leadline.datasets.rendered import RenderedDataset, network_like_prior
+from leadline.io.priors import read_facts
 from leadline.methods import CONTEXT, Method, MethodResult, method
 from leadline.methods.external.server_program import SYSTEMS
 from leadline.methods.external.systems import read_setups
 from leadline.priors import PRIORS, PriorSource, prior_options, prior_source
 from leadline.priors.predictor import NOT_CACHED
 
+SIDECAR_SUFFIX = ".prior.json"
 _NO_MODEL = NOT_CACHED | {RENDERED}  # kinds of priors without a model file
 
 
@@ -82,22 +85,43 @@ def open_prior(entry: PriorEntry, threads: int | None = None) -> PriorSource:
     return OracleBlend(source, entry.share) if entry.share else source
 
 
-def prior_identities(entries: tuple[PriorEntry, ...]) -> dict[str, str]:
-    """By label, what identifies each prior in the keys of records: the content of its model, or its spec and options.
+class PlannedPrior(NamedTuple):
+    """What the plan of a run must know about a prior."""
+
+    identity: str  # what identifies it in the keys of records: the content of its model, or its spec and options
+    gauge: str  # "metric" if its depth is in metres; see `PriorSource`
+
+
+def inspect_priors(entries: tuple[PriorEntry, ...]) -> dict[str, PlannedPrior]:
+    """By label, the identity and the gauge of each prior.
 
     Files of predictions are not hashed, so that an additional file does not invalidate all records. A prior that is not
     installed or whose model is missing is identified by its spec; its records will fail with the reason.
     """
-    identities, missing = {}, []
+    found, missing = {}, []
     for entry in entries:
         try:
-            identities[entry.label] = _identity(entry, open_prior(entry))
+            source = open_prior(entry)
+            found[entry.label] = PlannedPrior(_identity(entry, source), entry.gauge or _stated_gauge(entry, source))
         except (MissingExtra, FileError) as error:
-            identities[entry.label] = canonical_json([entry.source, entry.options])
+            gauge = entry.gauge or (PRIORS[entry.kind].gauge if entry.kind in PRIORS else "unknown")
+            found[entry.label] = PlannedPrior(canonical_json([entry.source, entry.options]), gauge)
             missing.append(error)
     if len(missing) == len(entries):
         raise missing[0]
-    return identities
+    return found
+
+
+def _stated_gauge(entry: PriorEntry, source: PriorSource) -> str:
+    """The gauge that a source states; for files of predictions, that of the first sidecar file, if there is one."""
+    if entry.kind != "files" or entry.share:
+        return source.gauge
+    folder = Path(entry.spec.partition(":")[2])
+    sidecar = next(folder.rglob(f"*{SIDECAR_SUFFIX}"), None)
+    if sidecar is None:
+        return source.gauge
+    prediction = sidecar.with_name(sidecar.name.removesuffix(SIDECAR_SUFFIX) + ".npy")
+    return str(read_facts(prediction).get("gauge", source.gauge))
 
 
 def _identity(entry: PriorEntry, source: PriorSource) -> str:

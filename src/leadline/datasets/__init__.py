@@ -21,14 +21,24 @@ from leadline.base.registry import Registry, check_options
 from leadline.geometry.cameras import CameraModel
 
 
+@dataclass(frozen=True, eq=False)
+class SparseInput:
+    """Measurements that come with an image: a LiDAR sweep, points of structure from motion, a low-resolution sensor."""
+
+    values: NDArray[np.float32]  # (h, w) metres, NaN where not measured; of the image's size, or of the same view
+    sensor: str = "unknown"
+    from_reference: bool = False  # a subset of the reference: it has no sensor noise
+
+
 @dataclass(frozen=True)
 class Scene:
-    """One image with its reference depth and camera; None where these are unknown."""
+    """One image with its reference depth, camera and stored measurements; None or empty where there are none."""
 
     name: str
     image: NDArray[np.uint8]  # (H, W, 3) RGB
     reference: NDArray[np.float32] | None = None  # (H, W) metres, NaN where unknown
     camera: CameraModel | None = None
+    sparse: Mapping[str, SparseInput] = field(default_factory=dict)  # by label; the case "stored" uses them
 
 
 @runtime_checkable
@@ -58,13 +68,16 @@ class DatasetFacts:
     """One row of the list of data sets."""
 
     target: str  # "module:callable" that opens a folder, imported when the data set is used
-    images: int | None  # number of images in the paper; None if the paper does not use it
+    images: int | None  # number of images in the paper or the published evaluation; None if there is no such number
     needs: str  # the files that its folder must hold
     source: str  # where to download them
     licence: str
     options: Mapping[str, Any] = field(default_factory=dict)  # arguments of the callable that the name implies
+    counted_by: str = "the paper"  # whose number of images that is
 
 
+_NYU = ("no explicit licence; research use",)
+_KITTI = ("CC BY-NC-SA 3.0",)
 _DIODE = ("https://diode-dataset.org (val.tar.gz)", "MIT")
 
 DATASETS: dict[str, DatasetFacts] = {
@@ -129,6 +142,97 @@ DATASETS: dict[str, DatasetFacts] = {
         "https://github.com/prs-eth/Marigold-DC (DATASETS.md)",
         "that of each data set in it",
     ),
+    "nyu": DatasetFacts(
+        "leadline.datasets.completion.nyu:NyuHdf5",
+        654,
+        "[nyudepthv2/]val/official/<number>.h5 with rgb (3, 480, 640) and depth (480, 640)",
+        "http://datasets.lids.mit.edu/sparse-to-dense/data/nyudepthv2.tar.gz (Ma & Karaman)",
+        *_NYU,
+        counted_by="the published evaluation",
+    ),
+    "nyu-labelled": DatasetFacts(
+        "leadline.datasets.completion.nyu:NyuLabelled",
+        654,
+        "nyu_depth_v2_labeled.mat, splits.mat",
+        "https://cs.nyu.edu/~fergus/datasets/nyu_depth_v2.html (labeled dataset, and the train/test split)",
+        *_NYU,
+        counted_by="the published evaluation",
+    ),
+    "nyu-conti": DatasetFacts(
+        "leadline.datasets.completion.nyu:NyuConti",
+        654,
+        "nyu_img_gt.h5, nyu_pred_with_500.h5",
+        "https://github.com/andreaconti/sparsity-agnostic-depth-completion (release v0.1.0)",
+        *_NYU,
+        counted_by="the published evaluation",
+    ),
+    "kitti-dc": DatasetFacts(
+        "leadline.datasets.completion.kitti:KittiSelection",
+        1000,
+        "[[data_]depth_selection/]val_selection_cropped/{image,velodyne_raw,groundtruth_depth}/*.png, intrinsics/*.txt",
+        "https://www.cvlibs.net/datasets/kitti/eval_depth.php (data_depth_selection.zip)",
+        *_KITTI,
+        counted_by="the published evaluation",
+    ),
+    "kitti-dc-val": DatasetFacts(
+        "leadline.datasets.completion.kitti:KittiValidation",
+        6852,
+        "[data_depth_annotated/]val/<drive>/proj_depth/groundtruth/image_0{2,3}/*.png, "
+        "[data_depth_velodyne/]val/<drive>/proj_depth/velodyne_raw/image_0{2,3}/*.png, "
+        "[kitti_raw/]<date>/<drive>/image_0{2,3}/data/*.png, [kitti_raw/]<date>/calib_cam_to_cam.txt",
+        "https://www.cvlibs.net/datasets/kitti/eval_depth.php (data_depth_annotated.zip, data_depth_velodyne.zip), and "
+        "the synced and rectified drives of raw_data.php",
+        *_KITTI,
+        counted_by="the published evaluation",
+    ),
+    "void": DatasetFacts(
+        "leadline.datasets.completion.void:Void",
+        800,
+        "[void_release/]void_<density>/{test,train}_{image,sparse_depth,validity_map,ground_truth,intrinsics}.txt and "
+        "the files that these list",
+        "https://github.com/alexklwong/void-dataset (void_release.zip)",
+        "academic, non-commercial; terms at the source",
+        counted_by="the published evaluation",
+    ),
+    "ddad": DatasetFacts(
+        "leadline.datasets.completion.ddad:Ddad",
+        3950,
+        "[[pregenerated/]val/]{rgb,gt,hints}/<number>.png, intrinsics/<number>.txt; 1936x1216",
+        "https://github.com/bartn8/vppdc (ddad_pregenerated.zip, also used by Marigold-DC)",
+        "CC BY-NC-SA 4.0",
+        counted_by="the published evaluation",
+    ),
+    "eth3d-sfm": DatasetFacts(
+        "leadline.datasets.completion.eth3d_sfm:Eth3dSfm",
+        None,
+        "as eth3d, and <scene>/dslr_calibration_jpg/points3D.txt",
+        "https://www.eth3d.net/datasets (high-res multi-view, training: *_dslr_jpg.7z, *_dslr_depth.7z)",
+        "CC BY-NC-SA 4.0",
+    ),
+    "scannet": DatasetFacts(
+        "leadline.datasets.completion.scannet:ScanNet",
+        745,
+        "[scannet_test_all/]<scene>/{color/<number>.jpg,depth/<number>.png,intrinsic/intrinsic_depth.txt}, and a list "
+        "of <scene>/<number>, scannet_decotr_split.txt",
+        "https://github.com/ScanNet/ScanNet; the list and a download script: https://github.com/prs-eth/Marigold-DC",
+        "ScanNet terms of use, research only",
+        counted_by="the published evaluation",
+    ),
+    "arkit-lowres": DatasetFacts(
+        "leadline.datasets.arkit:ArkitScenes",
+        None,
+        "as arkit, and Validation/<video>/{lowres_depth,confidence}/<video>_<time>.png; 256x192",
+        "https://github.com/apple/ARKitScenes (download_data.py upsampling)",
+        "CC BY-NC-SA 4.0",
+        options={"lowres": True},
+    ),
+    "uniformat": DatasetFacts(
+        "leadline.datasets.completion.uniformat:Uniformat",
+        None,
+        "<number>.npy with gt, rgb, dep and K, as OMNI-DC saves them",
+        "https://github.com/princeton-vl/OMNI-DC (src/robust_dc_protocol)",
+        "that of each data set in it",
+    ),
     "scenes": DatasetFacts(
         "leadline.datasets.scene_folders:SceneFolders",
         None,
@@ -140,7 +244,7 @@ DATASETS: dict[str, DatasetFacts] = {
 
 
 def dataset(name: str, root: str | os.PathLike[str], **options: Any) -> Dataset:
-    """The data set of that name in the folder `root`; the defaults are the paper's sizes, depth limits and sampling.
+    """The data set of that name in the folder `root`; the defaults are our reading of the paper or publication.
 
     Parameters
     ----------

@@ -3,10 +3,14 @@
     metadata.csv                                    video_id, ..., sky_direction, fold
     {Training,Validation}/<video>/wide/<video>_<time>.png
     {Training,Validation}/<video>/highres_depth/<video>_<time>.png            16-bit, mm, 0 = none
+    {Training,Validation}/<video>/lowres_depth/<video>_<time>.png             256x192, 16-bit, mm, of the tablet
+    {Training,Validation}/<video>/confidence/<video>_<time>.png               256x192, 0 to 2
     {Training,Validation}/<video>/lowres_wide_intrinsics/<video>_<time>.pincam    "256 192 fx fy cx cy"
 
-The last folder is part of the *raw* split; without it there is no camera, and so no normals. The paper uses at most
-four frames per video, uniformly spaced, at 512x384 (384x512 for upright images), up to 10 m.
+The last folder is part of the *raw* split; without it there is no camera, and so no normals. The paper: "at most four
+uniformly selected frames per video at 384x512", with depth "capped at 10 m". All stored images are wider than high, so
+384x512 is read as rows by columns, and every frame has that size. The paper mentions no rotation. Turning images
+upright by their ``sky_direction``, which makes the portrait ones 512 rows by 384 columns, is an option of ours.
 """
 
 from __future__ import annotations
@@ -18,15 +22,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from leadline.base.errors import FileError, param, require_choice
-from leadline.datasets import Scene, loading
+from leadline.base.errors import FileError, InputError, param, require_choice
+from leadline.datasets import Scene, SparseInput, loading
 from leadline.datasets.downsampling import DepthRule, downsample_depth, downsample_image
 from leadline.geometry.cameras import Camera
-from leadline.geometry.grids import rotate90
-from leadline.io.depth import read_depth, read_image
+from leadline.geometry.grids import mask_low_confidence, rotate90
+from leadline.io.depth import read_depth, read_image, read_values
 from leadline.io.files import read_text
 
 Fold = Literal["Validation", "Training"]
+Selection = Literal["centred", "ends"]
 
 # Counter-clockwise quarter turns that bring the sky to the top, by where it is in the stored image.
 _TURNS = {"Up": 0, "Left": -1, "Down": 2, "Right": 1}
@@ -37,24 +42,35 @@ _LONGEST_GAP = 0.5  # seconds; a frame without a .pincam file uses that of the n
 class ArkitScenes:
     """Selected frames of the videos of one fold.
 
-    Of the n frames of a video in order of time, k = `frames` are used: those at floor((2i + 1) n / 2k) for i < k.
+    Of the n frames of a video in order of time, k = `frames` are used, all of them if n < k. The paper does not state
+    which. The selection ``centred`` takes those at floor((2i + 1) n / 2k) for i < k, the middles of k equal parts;
+    ``ends`` takes the first, the last and those at i (n - 1) / (k - 1) rounded to the nearest even number at halves, as
+    ``numpy.linspace`` with ``round`` gives them.
     """
 
     name = "arkit"
     root: Path  # the folder with metadata.csv, Training and Validation
     fold: Fold = "Validation"
     frames: int | None = 4  # per video; None for all
+    selection: Selection = "centred"
     size: tuple[int, int] | None = (512, 384)  # (width, height) before rotation; None for 1920x1440
-    max_depth: float | None = 10.0  # metres beyond which the reference is not used
-    upright: bool = True  # rotate the image by sky_direction so that the sky is at the top
+    max_depth: float | None = 10.0  # metres; see `beyond`
+    beyond: loading.Beyond = "drop"  # depth beyond max_depth is not used, or, with "clip", set to it
+    upright: bool = False  # rotate the image by sky_direction so that the sky is at the top
     intrinsics: Path | None = None  # a folder of the raw split with the lowres_wide_intrinsics; None for root
+    lowres: bool = False  # read the tablet's own depth as stored measurements "lowres"
+    min_confidence: int = 0  # of those measurements, 0 to 2
     depth_rule: DepthRule = "nearest"  # see downsample_depth; depth is dense here, and nearest preserves its holes
 
     def __post_init__(self) -> None:
         require_choice("fold", self.fold, Fold)
         require_choice("depth_rule", self.depth_rule, DepthRule)
+        require_choice("selection", self.selection, Selection)
+        require_choice("beyond", self.beyond, loading.Beyond)
         loading.require_positive_or_none(frames=self.frames, max_depth=self.max_depth)
         object.__setattr__(self, "size", loading.require_size(self.size))
+        if self.min_confidence not in (0, 1, 2):
+            raise InputError(f"{param('min_confidence')} must be 0, 1 or 2, got {self.min_confidence!r} instead.")
         if self.intrinsics is not None:
             object.__setattr__(self, "intrinsics", Path(self.intrinsics))
             if not (Path(self.intrinsics) / self.fold).is_dir():
@@ -68,7 +84,7 @@ class ArkitScenes:
             stems = set().union(*(loading.list_stems(folder, (".png",)) for folder in folders))
             ordered = sorted(stems, key=_time)
             count = len(ordered) if self.frames is None else min(self.frames, len(ordered))
-            names += [f"{video.name}/{ordered[(2 * i + 1) * len(ordered) // (2 * count)]}" for i in range(count)]
+            names += [f"{video.name}/{ordered[index]}" for index in _select(len(ordered), count, self.selection)]
         if not names:
             loading.require_images((), self.root, f"{self.fold}/<video>/wide/*.png")
         return names
@@ -77,6 +93,8 @@ class ArkitScenes:
         video, _, stem = name.partition("/")
         folder = self.root / self.fold / video
         paths = [folder / "wide" / f"{stem}.png", folder / "highres_depth" / f"{stem}.png"]
+        if self.lowres:
+            paths += [folder / kind / f"{stem}.png" for kind in ("lowres_depth", "confidence")]
         if self.upright:
             paths.append(self.root / "metadata.csv")
         calibration = self._calibration(video, stem)
@@ -97,8 +115,17 @@ class ArkitScenes:
             camera = None if camera is None else camera.scaled(*self.size)
         turns = self._turns(video)
         upright = None if camera is None else camera.rotated(turns)
-        reference = loading.clean_reference(rotate90(depth, turns), self.max_depth)
-        return Scene(name, rotate90(image, turns), reference, upright)
+        reference = loading.clean_reference(rotate90(depth, turns), self.max_depth, beyond=self.beyond)
+        return Scene(name, rotate90(image, turns), reference, upright, self._measurements(name, turns))
+
+    def _measurements(self, name: str, turns: int) -> dict[str, SparseInput]:
+        if not self.lowres:
+            return {}
+        depth_file, confidence_file = self.files(name)[2:4]
+        depth, confidence = read_depth(depth_file, "mm").values, read_values(confidence_file)
+        loading.require_shape(confidence, depth.shape, confidence_file, depth_file)
+        values = loading.clean_reference(mask_low_confidence(depth, confidence, self.min_confidence), None)
+        return {"lowres": SparseInput(rotate90(values, turns), "Apple LiDAR through ARKit")}
 
     def _turns(self, video: str) -> int:
         if not self.upright:
@@ -124,6 +151,13 @@ class ArkitScenes:
         if near == stem or abs(_time(near) - _time(stem)) > _LONGEST_GAP:
             raise FileError(f"{exact}: no such file, nor one within {_LONGEST_GAP} s. Download the raw split again.")
         return folder / f"{near}.pincam"
+
+
+def _select(available: int, count: int, selection: Selection) -> list[int]:
+    """Indices of `count` of so many frames, in their order."""
+    if selection == "centred" or count == 1:
+        return [(2 * i + 1) * available // (2 * count) for i in range(count)]
+    return [round(i * (available - 1) / (count - 1)) for i in range(count)]
 
 
 def _time(stem: str) -> float:

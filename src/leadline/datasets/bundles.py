@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from leadline.base.errors import FileError
-from leadline.datasets import Scene, loading
-from leadline.datasets.scene_folders import SparseInput
+from leadline.datasets import Scene, SparseInput, loading
 from leadline.geometry.cameras import Camera
 from leadline.io.depth import read_depth, read_image, read_values
 from leadline.io.files import read_json, read_text, reading
@@ -81,7 +80,7 @@ class MarigoldBundle:
     rgb/<id>.png or .jpg        the image
     gt/<id>.npy                 reference depth in metres, 0 = missing
     sparse/<id>.npy             optional: stored measurements in metres, 0 = missing
-    intrinsics/<id>.txt         optional: 3x3 matrix, or fx, fy, cx, cy, used unchanged
+    intrinsics/<id>.txt         optional: 3x3 or 4x4 matrix, or fx, fy, cx, cy, used unchanged
     """
 
     root: Path  # the folder with rgb and gt
@@ -105,24 +104,21 @@ class MarigoldBundle:
         image_file = next((path for path in pictures if path.is_file()), pictures[0])
         calibration = self.root / "intrinsics" / f"{name}.txt"
         paths = [image_file, self.root / "gt" / f"{name}.npy"]
-        return [*paths, calibration] if calibration.parent.is_dir() else paths
+        measured = self.root / "sparse" / f"{name}.npy"
+        return paths + [path for path in (measured, calibration) if path.parent.is_dir()]
 
     def load(self, name: str) -> Scene:
-        image_file, depth_file, *calibration = self.files(name)
+        image_file, depth_file, *further = self.files(name)
         image = read_image(image_file)
         depth = read_values(depth_file)
         loading.require_shape(depth, image.shape, depth_file, image_file)
-        camera = None
-        for file in calibration:
-            numbers = loading.read_numbers(file, (4, 9), "a 3x3 matrix or fx, fy, cx, cy")
-            camera = loading.pinhole_camera(numbers, image.shape[1], image.shape[0], file)
-        return Scene(name, image, loading.clean_reference(depth, self.max_depth), camera)
-
-    def scene_sparse(self, name: str) -> list[SparseInput]:
-        """The stored measurements of an image: one map of its size, or nothing if there is no ``sparse`` folder."""
-        file = self.root / "sparse" / f"{name}.npy"
-        if not file.parent.is_dir():
-            return []
-        return [
-            SparseInput("sparse", "unknown", loading.clean_reference(read_values(file), None), from_reference=False)
-        ]
+        camera, sparse = None, {}
+        for file in further:
+            if file.suffix == ".npy":
+                values = read_values(file)
+                loading.require_shape(values, image.shape, file, image_file)
+                sparse["sparse"] = SparseInput(loading.clean_reference(values, None))
+            else:
+                numbers = loading.read_numbers(file, (4, 9, 16), "a 3x3 or 4x4 matrix or fx, fy, cx, cy")
+                camera = loading.pinhole_camera(numbers, image.shape[1], image.shape[0], file)
+        return Scene(name, image, loading.clean_reference(depth, self.max_depth), camera, sparse)

@@ -7,7 +7,7 @@ Depth is not, since the mean of two surfaces lies on neither.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError, param
 
 DepthRule = Literal["nearest", "nearest-valid"]
+PillowFilter = Literal["nearest", "bilinear", "lanczos"]
 
 
 def downsample_image(image: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.uint8]:
@@ -32,6 +33,18 @@ def downsample_image(image: NDArray[np.uint8], shape: tuple[int, int]) -> NDArra
     if image.shape[0] % shape[0] == 0 and image.shape[1] % shape[1] == 0:
         return np.array(picture.reduce((image.shape[1] // shape[1], image.shape[0] // shape[0])))
     return np.array(picture.resize((shape[1], shape[0]), Image.Resampling.BOX))
+
+
+def resize_as_pillow(values: NDArray[Any], shape: tuple[int, int], kind: PillowFilter) -> NDArray[Any]:
+    """An RGB image or a float32 map at `shape` (H, W) by Pillow, as evaluations with torchvision resize PIL images.
+
+    When shrinking, ``bilinear`` and ``lanczos`` average over the area that a pixel covers. Depth with missing values of
+    0 is averaged with them; this is what those evaluations do.
+    """
+    from PIL import Image
+
+    picture = Image.fromarray(values)
+    return np.array(picture.resize((shape[1], shape[0]), Image.Resampling[kind.upper()]))
 
 
 def downsample_depth(depth: FloatArray, shape: tuple[int, int], rule: DepthRule) -> FloatArray:

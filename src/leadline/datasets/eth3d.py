@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from leadline.base.errors import FileError, require_choice
 from leadline.datasets import Scene, loading
 from leadline.datasets.downsampling import DepthRule, downsample_depth, downsample_image
-from leadline.geometry.cameras import CameraModel
+from leadline.geometry.cameras import CameraModel, ColmapCamera
 from leadline.io.colmap import ColmapModel, read_model
 from leadline.io.depth import read_image
 from leadline.io.files import reading
@@ -80,6 +80,13 @@ class Eth3d:
             image, depth = downsample_image(image, shape), downsample_depth(depth, shape, self.depth_rule)
         return Scene(name, image, loading.clean_reference(depth, self.max_depth), camera)
 
+    def read(self, name: str) -> tuple[NDArray[np.uint8], NDArray[np.float32], ColmapCamera]:
+        """Image, depth (inf where there is none) and lens at full size."""
+        image_file, depth_file = self.files(name)[:2]
+        image = read_image(image_file)
+        size = image.shape[1], image.shape[0]
+        return image, _read_raw(depth_file, *size), self._lens(name, image_file, size)
+
     @property
     def _repacked(self) -> bool:
         return (self.root / "rgb").is_dir()
@@ -91,6 +98,11 @@ class Eth3d:
         return self.root / scene, self.root / scene
 
     def _camera(self, name: str, image_file: Path, size: tuple[int, int]) -> CameraModel:
+        camera = self._lens(name, image_file, size)
+        camera = camera if self.size is None else camera.scaled(*self.size)
+        return camera.pinhole() or camera.rays()
+
+    def _lens(self, name: str, image_file: Path, size: tuple[int, int]) -> ColmapCamera:
         folder = self._folders(name.partition("/")[0])[0] / _CALIBRATION
         model = _model(folder, tuple(map(loading.file_state, self.files(name)[2:])))
         posed = model.images.get(f"dslr_images/{image_file.name}") or model.images.get(image_file.name)
@@ -102,8 +114,7 @@ class Eth3d:
                 f"{folder / 'cameras.txt'}: is for {camera.width}x{camera.height}, but {image_file.name} is "
                 f"{size[0]}x{size[1]}."
             )
-        camera = camera if self.size is None else camera.scaled(*self.size)
-        return camera.pinhole() or camera.rays()
+        return camera
 
 
 @lru_cache(maxsize=32)

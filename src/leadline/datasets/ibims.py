@@ -4,13 +4,12 @@
     [ibims1_core_mat/]<name>.mat -> data.{rgb, depth, calib, mask_invalid, mask_transp}
 
 Depth in PNG files is 16-bit in units of 50/65535 m, that in mat files is in metres. A pixel is valid where both masks
-are 1 (neither transparent, nor reflecting, nor missed by the scanner) and depth is not 0. The paper uses depth up to
-10 m.
+are 1 (neither transparent, nor reflecting, nor missed by the scanner) and depth is not 0. The paper "caps" depth at
+10 m; here depth beyond is not used, or, with ``beyond="clip"``, set to 10 m.
 """
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, MissingExtra, require_choice
+from leadline.base.errors import FileError, require_choice
 from leadline.datasets import Scene, loading
 from leadline.io.depth import read_depth, read_image, read_values
 from leadline.io.files import read_text, reading
@@ -35,6 +34,7 @@ class _Ibims(ABC):
     folder: Path  # the folder of the images in the chosen format
     root: Path
     max_depth: float | None
+    beyond: loading.Beyond = "drop"
 
     name = "ibims"
 
@@ -74,7 +74,7 @@ class IbimsRaw(_Ibims):
             valid &= mask > 0
         numbers = loading.read_numbers(calib, (4, 9), "fx, fy, cx, cy")
         camera = loading.pinhole_camera(numbers, image.shape[1], image.shape[0], calib)
-        return Scene(name, image, loading.clean_reference(depth, self.max_depth, valid), camera)
+        return Scene(name, image, loading.clean_reference(depth, self.max_depth, valid, self.beyond), camera)
 
 
 class IbimsMat(_Ibims):
@@ -104,25 +104,29 @@ class IbimsMat(_Ibims):
         # MATLAB multiplies row vectors from the left, so the matrix is stored transposed.
         numbers = calib.T.astype(np.float64).ravel().tolist()
         camera = loading.pinhole_camera(numbers, image.shape[1], image.shape[0], file)
-        return Scene(name, image, loading.clean_reference(depth.astype(np.float64), self.max_depth, valid), camera)
+        reference = loading.clean_reference(depth.astype(np.float64), self.max_depth, valid, self.beyond)
+        return Scene(name, image, reference, camera)
 
 
-def ibims(root: Path, *, format: Format = "auto", max_depth: float | None = 10.0) -> IbimsRaw | IbimsMat:
+def ibims(
+    root: Path, *, format: Format = "auto", max_depth: float | None = 10.0, beyond: loading.Beyond = "drop"
+) -> IbimsRaw | IbimsMat:
     """iBims-1 in the folder `root`, which holds ``ibims1_core_raw`` or ``ibims1_core_mat``, or is one of them.
 
     The format ``raw`` means PNG and text files; ``auto`` prefers them where both formats exist. Depth beyond
-    `max_depth` metres is not used.
+    `max_depth` metres is not used, or set to it if `beyond` is ``clip``.
     """
     require_choice("format", format, Format)
+    require_choice("beyond", beyond, loading.Beyond)
     loading.require_positive_or_none(max_depth=max_depth)
     raw = next((place for place in (root / "ibims1_core_raw", root) if (place / "rgb").is_dir()), None)
     if raw is not None and format != "mat":
-        return IbimsRaw(raw, root, max_depth)
+        return IbimsRaw(raw, root, max_depth, beyond)
     # Unpacking the archive into a folder of the same name nests that name twice.
     places = (root / "ibims1_core_mat", root / "ibims1_core_mat" / "ibims1_core_mat", root)
     mat = next((place for place in places if any(place.glob("*.mat"))), None)
     if mat is not None and format != "raw":
-        return IbimsMat(mat, root, max_depth)
+        return IbimsMat(mat, root, max_depth, beyond)
     wanted = {"raw": "rgb/*.png", "mat": "*.mat", "auto": "rgb/*.png or *.mat"}[format]
     raise FileError(f"{root}: holds no iBims-1 images. Expected {wanted} in ibims1_core_raw, ibims1_core_mat or here.")
 
@@ -145,10 +149,7 @@ def read_struct(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def _read_hdf5(file: Path) -> dict[str, NDArray[Any]]:
-    try:
-        h5py = importlib.import_module("h5py")
-    except ImportError as error:
-        raise MissingExtra("h5py", "files", "Reading MATLAB 7.3 files") from error
+    h5py = loading.import_h5py("Reading MATLAB 7.3 files")
     with h5py.File(file, "r") as content:
         if "data" not in content or not hasattr(content["data"], "keys"):
             raise FileError(f"{file}: has no variable `data` that is one struct. Is it a file of ibims1_core_mat?")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
-from leadline.base.errors import FileError, InputError, param
+from leadline.base.errors import FileError, InputError, MissingExtra, param
 from leadline.geometry.cameras import Camera
 from leadline.io.files import read_text, reading
+
+Beyond = Literal["drop", "clip"]  # what becomes of depth beyond the largest one that is used
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -39,8 +42,9 @@ def file_state(file: Path) -> tuple[str, int, int]:
 
 
 def pinhole_camera(numbers: list[float], width: int, height: int, file: Path) -> Camera:
-    """The camera with fx, fy, cx, cy, or with the nine numbers of a matrix row by row; errors name `file`."""
-    fx, fy, cx, cy = numbers if len(numbers) == 4 else (numbers[0], numbers[4], numbers[2], numbers[5])
+    """The camera with fx, fy, cx, cy, or with the numbers of a 3x3 or 4x4 matrix row by row; errors name `file`."""
+    side = {4: 0, 9: 3, 16: 4}[len(numbers)]
+    fx, fy, cx, cy = (numbers[0], numbers[side + 1], numbers[2], numbers[side + 2]) if side else numbers
     try:
         return Camera(width, height, fx, fy, cx, cy)
     except InputError as error:
@@ -93,12 +97,50 @@ def require_shape(values: NDArray[Any], shape: tuple[int, ...], file: Path, imag
         )
 
 
-def clean_reference(depth: FloatArray, max_depth: float | None, valid: BoolArray | None = None) -> NDArray[np.float32]:
-    """`depth` in metres as float32, NaN where it is not positive and finite, beyond `max_depth`, or not `valid`."""
+def crop_camera(camera: Camera, left: int, top: int, width: int, height: int) -> Camera:
+    """The camera of the part of an image that begins at this pixel and has this size."""
+    return Camera(width, height, camera.fx, camera.fy, camera.cx - left, camera.cy - top)
+
+
+def first_folder(root: Path, places: Iterable[str], content: str) -> Path:
+    """The first of these folders below `root` that contains `content`; the last one if none does."""
+    folders = [root / place for place in places]
+    return next((folder for folder in folders if (folder / content).exists()), folders[-1])
+
+
+def import_h5py(purpose: str) -> Any:
+    """The package h5py, or `MissingExtra`."""
+    try:
+        return importlib.import_module("h5py")
+    except ImportError as error:
+        raise MissingExtra("h5py", "hdf5", purpose) from error
+
+
+def read_hdf5(file: Path, keys: Iterable[str], index: int | None = None) -> list[NDArray[Any]]:
+    """The named arrays of an HDF5 file, or their entry `index` along the first axis."""
+    h5py = import_h5py("Reading HDF5 files")
+    with reading(file, "an HDF5 file"), h5py.File(file, "r") as content:
+        missing = [key for key in keys if key not in content]
+        if missing:
+            raise FileError(f"{file}: has no array {', '.join(missing)}, only {', '.join(content) or 'nothing'}.")
+        if index is not None and not all(0 <= index < len(content[key]) for key in keys):
+            raise FileError(f"{file}: has no entry {index}; its arrays have {[len(content[key]) for key in keys]}.")
+        return [np.asarray(content[key][()] if index is None else content[key][index]) for key in keys]
+
+
+def clean_reference(
+    depth: FloatArray, max_depth: float | None, valid: BoolArray | None = None, beyond: Beyond = "drop"
+) -> NDArray[np.float32]:
+    """`depth` in metres as float32, NaN where it is not positive and finite or not `valid`.
+
+    Depth beyond `max_depth` is NaN as well, or, if `beyond` is ``clip``, equal to `max_depth`.
+    """
     with np.errstate(invalid="ignore", over="ignore"):  # a pixel without depth may hold any value
         metres = depth.astype(np.float32)
         known = np.isfinite(metres) & (metres > 0)
-        if max_depth is not None:
+        if max_depth is not None and beyond == "clip":
+            metres = np.minimum(metres, np.float32(max_depth))
+        elif max_depth is not None:
             known &= metres <= np.float32(max_depth)
     if valid is not None:
         known &= valid

@@ -149,24 +149,33 @@ def reference_geometry(
     supports: dict[str, list[Support]] = {}
     own: Callable[[str], str] = getattr(dataset, "subset", lambda name: SUBSETS.get(dataset.name, dataset.name))
 
-    def measure(name: str, reference: FloatArray) -> tuple[str, Support]:
+    def measure(name: str) -> tuple[str, Support]:
+        reference = read_reference(dataset, name)
         where, found = subset or own(name), support(reference)
         depths.setdefault(where, DepthHistogram()).add(reference)
         supports.setdefault(where, []).append(found)
         return name, found
 
-    images, failures = measure_references(dataset, measure, names, progress)
+    images, failures = measure_images(dataset, measure, names, progress)
     rows = [_row(percentile, where, supports[where], depths[where]) for percentile in PERCENTILES for where in supports]
     return Geometry(tuple(rows), images, failures)
 
 
-def measure_references(
+def read_reference(dataset: Dataset, name: str) -> FloatArray:
+    """The reference of an image; `FileError` if it has none."""
+    reference = dataset.load(name).reference
+    if reference is None:
+        raise FileError(f"{name}: has no reference depth.")
+    return reference
+
+
+def measure_images(
     dataset: Dataset,
-    measure: Callable[[str, FloatArray], Measured],
+    measure: Callable[[str], Measured],
     names: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[tuple[Measured, ...], tuple[tuple[str, str], ...]]:
-    """Apply `measure` to the name and reference of each image; also return images that cannot be read, with the error.
+    """Apply `measure` to the name of each image; also return the images that cannot be read, with the error.
 
     `names` are all images by default. `progress` is called with the number of images read so far and in all.
     """
@@ -175,10 +184,7 @@ def measure_references(
     failures: list[tuple[str, str]] = []
     for index, name in enumerate(names):
         try:
-            reference = dataset.load(name).reference
-            if reference is None:
-                raise FileError(f"{name}: has no reference depth.")
-            results.append(measure(name, reference))
+            results.append(measure(name))
         except LeadlineError as error:
             failures.append((name, str(error)))
         if progress is not None:

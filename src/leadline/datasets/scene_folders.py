@@ -19,23 +19,13 @@ from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, InputError
 from leadline.core.prior import Prior
-from leadline.datasets import Scene, loading
+from leadline.datasets import Scene, SparseInput, loading
 from leadline.geometry.cameras import Camera
 from leadline.io.depth import read_image, read_values
 from leadline.io.files import read_json, reading
 from leadline.io.units import scale_depth
 
 _FILE = "scene.json"
-
-
-@dataclass(frozen=True, eq=False)
-class SparseInput:
-    """Measurements that a scene folder contains, of the image's size or, covering the same view, of another one."""
-
-    name: str  # their name in scene.json
-    sensor: str
-    values: NDArray[np.float32]  # metres, NaN where not measured
-    from_reference: bool  # a subset of the reference: it has no sensor noise, and these pixels must not be scored
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,10 @@ class SceneFolders:
             return paths
         parts = scene.get("reference") or {}
         named = [scene.get("image"), parts.get("file"), parts.get("mask")]
-        return paths + [folder / part for part in named if isinstance(part, str)]
+        measured = scene.get("sparse")
+        for entry in measured if isinstance(measured, list) else []:
+            named += [entry.get("file"), entry.get("mask")] if isinstance(entry, dict) else []
+        return paths + [folder / part for part in dict.fromkeys(named) if isinstance(part, str)]
 
     def describe(self, name: str) -> dict[str, Any]:
         """The content of the scene's ``scene.json``."""
@@ -88,15 +81,17 @@ class SceneFolders:
                     f"{file}: its intrinsics are for {camera.width}x{camera.height}, but {image_file.name} is "
                     f"{image.shape[1]}x{image.shape[0]}."
                 )
-        return Scene(name, image, depth, camera)
+        return Scene(name, image, depth, camera, self._sparse(name))
 
-    def scene_sparse(self, name: str) -> list[SparseInput]:
+    def _sparse(self, name: str) -> dict[str, SparseInput]:
         """The measurements that a scene contains, in the order of its ``sparse``."""
-        inputs = []
+        inputs: dict[str, SparseInput] = {}
         for entry in self._entries(name, "sparse"):
-            values = self._depth(name, entry, None)
-            from_reference = bool(entry.get("from_reference", False))
-            inputs.append(SparseInput(str(entry.get("name")), str(entry.get("sensor")), values, from_reference))
+            label = str(entry.get("name"))
+            if label in inputs:
+                raise FileError(f"{self.root / name / _FILE}: two entries of `sparse` are named {label!r}.")
+            values, from_reference = self._depth(name, entry, None), bool(entry.get("from_reference", False))
+            inputs[label] = SparseInput(values, str(entry.get("sensor")), from_reference)
         return inputs
 
     def scene_priors(self, name: str) -> list[Prior]:

@@ -26,6 +26,7 @@ class TreeReport:
     sizes: dict[str, int]  # number of images read by size, e.g. "640x480"
     cameras: int  # number of images read that have a camera
     coverage: tuple[float, ...]  # valid fraction of each reference that was read
+    measurements: dict[str, int]  # number of images read that have stored measurements, by their label
 
     @property
     def sound(self) -> bool:
@@ -53,6 +54,7 @@ def check_tree(dataset: Dataset, reads: int | None = 8, progress: Progress | Non
     count = len(complete) if reads is None else min(reads, len(complete))
     chosen = [complete[(2 * index + 1) * len(complete) // (2 * count)] for index in range(count)]
     sizes: Counter[str] = Counter()
+    measurements: Counter[str] = Counter()
     cameras, coverage = 0, []
     for index, name in enumerate(chosen):
         try:
@@ -62,6 +64,7 @@ def check_tree(dataset: Dataset, reads: int | None = 8, progress: Progress | Non
         else:
             sizes[f"{scene.image.shape[1]}x{scene.image.shape[0]}"] += 1
             cameras += scene.camera is not None
+            measurements.update(list(scene.sparse))
             if scene.reference is not None:
                 coverage.append(float(np.isfinite(scene.reference).mean()))
                 if coverage[-1] == 0:
@@ -69,5 +72,12 @@ def check_tree(dataset: Dataset, reads: int | None = 8, progress: Progress | Non
         if progress is not None:
             progress(index + 1, count)
     return TreeReport(
-        len(names), tuple(missing), tuple(faults.items()), sum(sizes.values()), dict(sizes), cameras, tuple(coverage)
+        len(names),
+        tuple(missing),
+        tuple(faults.items()),
+        sum(sizes.values()),
+        dict(sizes),
+        cameras,
+        tuple(coverage),
+        dict(measurements),
     )

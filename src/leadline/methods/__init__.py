@@ -34,6 +34,7 @@ class MethodResult:
     parameters: dict[str, float] = field(default_factory=dict)  # what the method estimated or counted
     versions: dict[str, str] = field(default_factory=dict)  # of software outside leadline, e.g. {"ldcm commit": "3fab"}
     failed: bool = False  # True if no pixel was predicted because of the reason in `status`
+    converged: bool | None = None  # whether the method's iterations met their tolerances; None if it has none to count
 
 
 Method = Callable[..., MethodResult]
@@ -55,13 +56,15 @@ class MethodFacts:
     extra: str | None = None  # leadline's extra that installs the packages it needs
     model: str | None = None  # id of the weights, where leadline loads them itself
     argument: str | None = None  # keyword for what follows the colon in NAME:ARGUMENT; None if nothing may follow
+    metric_prior: bool = False  # whether it needs a prior in metres, because it returns the prior's own depth
 
 
 _SYSTEMS = "leadline.methods.external.systems"
+_CLASSICAL = "leadline.methods.classical"
 _NO_COMMERCE, _NOT_STATED = "Apache-2.0, weights CC-BY-NC-4.0", "Apache-2.0, weights not stated"
 
 METHODS: dict[str, MethodFacts] = {
-    "raw": MethodFacts("leadline.methods.simple:raw", "the prior as it is"),
+    "raw": MethodFacts("leadline.methods.simple:raw", "the prior as it is", metric_prior=True),
     "gdisp": MethodFacts("leadline.methods.simple:gdisp", "least squares in disparity"),
     "gmetric": MethodFacts("leadline.methods.simple:gmetric", "least squares in depth"),
     "glog": MethodFacts("leadline.methods.simple:glog", "least squares in log depth"),
@@ -71,6 +74,20 @@ METHODS: dict[str, MethodFacts] = {
     "response": MethodFacts("leadline.methods.simple:response", "the paper's response alone"),
     "ours": MethodFacts("leadline.methods.simple:ours", "the paper's method: response and reconstruction"),
     "best": MethodFacts("leadline.methods.simple:best", "leadline's default: a robust fit, an adaptive solve"),
+    "scale": MethodFacts(f"{_CLASSICAL}.global_fits:scale", "one scale for the image"),
+    "ransac-metric": MethodFacts(f"{_CLASSICAL}.global_fits:ransac_metric", "a line in depth by RANSAC"),
+    "ransac-disp": MethodFacts(f"{_CLASSICAL}.global_fits:ransac_disp", "a line in disparity by RANSAC"),
+    "lad-metric": MethodFacts(f"{_CLASSICAL}.global_fits:lad_metric", "least absolute deviations in depth"),
+    "lad-disp": MethodFacts(f"{_CLASSICAL}.global_fits:lad_disp", "least absolute deviations in disparity"),
+    "delaunay": MethodFacts(f"{_CLASSICAL}.scattered:delaunay", "linear interpolation, no prior"),
+    "natural-neighbour": MethodFacts(f"{_CLASSICAL}.scattered:natural_neighbour", "natural neighbours, no prior"),
+    "ip-basic": MethodFacts(f"{_CLASSICAL}.ip_basic:ip_basic", "IP-Basic, 2018: dilation and blur, no prior"),
+    "joint-bilateral": MethodFacts(f"{_CLASSICAL}.joint_upsampling:joint_bilateral", "joint bilateral upsampling"),
+    "guided-filter": MethodFacts(f"{_CLASSICAL}.joint_upsampling:guided_filter", "guided filtering of measurements"),
+    "bilateral-solver": MethodFacts(f"{_CLASSICAL}.bilateral_solver:bilateral_solver", "fast bilateral solver, 2016"),
+    "colourisation": MethodFacts(f"{_CLASSICAL}.colourisation:colourisation", "Levin's colourisation, as for NYU v2"),
+    "kriging": MethodFacts(f"{_CLASSICAL}.kriging:kriging", "a Gaussian process on the log residual"),
+    "integrator": MethodFacts(f"{_CLASSICAL}.integration:integrator", "OMNI-DC's integrator of the prior's gradients"),
     "predictions": MethodFacts(
         "leadline.methods.predictions:predictions", "depth maps saved earlier", licence="theirs", argument="folder"
     ),

@@ -5,8 +5,9 @@ its distance in pixels,
 
     min over a, b of  sum_i (w_i (a x_i + b - y_i))^2,    w_i = (1/d_i) / sum_j (1/d_j),    depth = 1 / (a x + b).
 
-The weights multiply both sides of the least squares, so they act squared; their common factor cancels, and w_i^2 may
-as well be 1 / d_i^2. Measured depths are restored at the end.
+The weights multiply both sides of the least squares in PriorDA's code, so they act squared; a common factor cancels,
+and w_i^2 may as well be 1 / d_i^2. The paper's "inverse-distance weights" can also mean that 1 / d_i multiplies the
+squared residual. `distance_power` chooses between the two. Measured depths are restored at the end.
 
 Of several neighbours at the same distance, which are common on a regular grid, the first in row-major order is taken.
 Where the prior is the same at all neighbours, or there is only one, the line is not determined and its offset is 0.
@@ -25,6 +26,7 @@ from numba import get_num_threads, prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError, param
 from leadline.base.jit import compiled
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult, measured_pixels, pixel_status, relative_depth
@@ -38,13 +40,20 @@ _Floats = NDArray[np.float64]
 _Integers = NDArray[np.int64]
 
 
-def knn(prior: Prior, sparse: FloatArray) -> MethodResult:
+def knn(prior: Prior, sparse: FloatArray, *, distance_power: int = 2) -> MethodResult:
     """Depth from an affine map of disparity through the five nearest measurements of each pixel.
 
     A pixel whose disparity comes out non-positive is NaN and counted. With fewer than five measurements all are used.
     Measurements where the prior is not usable are restored but not used in any fit. The `parameters` of the result
     count the pixels whose line had no offset (`scale_only`) and the unusable ones (`failed`).
+
+    Parameters
+    ----------
+    distance_power : {2, 1}
+        Power of the inverse distance that multiplies a squared residual: 2 as in PriorDA's code, or 1.
     """
+    if distance_power not in (1, 2):
+        raise InputError(f"{param('distance_power')} must be 1 or 2, got {distance_power!r} instead.")
     disparity = 1.0 / relative_depth(prior)
     measured = measured_pixels(prior, sparse)
     depth = np.full(prior.shape, np.nan, np.float32)
@@ -56,7 +65,7 @@ def knn(prior: Prior, sparse: FloatArray) -> MethodResult:
     y = 1.0 / np.asarray(sparse).ravel()[anchors].astype(np.float64)
     tile, ends, candidates = _find_candidates(anchors, prior.shape)
     counts = np.zeros((-(-prior.shape[0] // tile), 2), np.int64)
-    _fill_tiles(disparity, anchors, x, y, tile, ends, candidates, depth, counts)
+    _fill_tiles(disparity, anchors, x, y, tile, ends, candidates, distance_power / 2, depth, counts)
     scale_only, failed = (int(total) for total in counts.sum(axis=0))
     depth[measured] = np.asarray(sparse)[measured]
     parameters = {"scale_only": float(scale_only), "failed": float(failed)}
@@ -82,20 +91,20 @@ def _find_candidates(anchors: NDArray[np.intp], shape: tuple[int, int]) -> tuple
 
 
 @compiled(parallel=True)
-def _fill_tiles(disparity, anchors, x, y, tile, ends, candidates, depth, counts):  # type: ignore[no-untyped-def]
+def _fill_tiles(disparity, anchors, x, y, tile, ends, candidates, power, depth, counts):  # type: ignore[no-untyped-def]
     """Fill `depth`; `counts` receives the scale-only and the failed pixels of each row of tiles."""
     columns = (disparity.shape[1] + tile - 1) // tile
     for i in prange(counts.shape[0]):
         for j in range(columns):
             k = i * columns + j
             chosen = candidates[(ends[k - 1] if k else 0) : ends[k]]
-            scale_only, failed = _fill_tile(disparity, anchors, x, y, chosen, i * tile, j * tile, tile, depth)
+            scale_only, failed = _fill_tile(disparity, anchors, x, y, chosen, i * tile, j * tile, tile, power, depth)
             counts[i, 0] += scale_only
             counts[i, 1] += failed
 
 
 @compiled()
-def _fill_tile(disparity, anchors, x, y, candidates, top, left, tile, depth):  # type: ignore[no-untyped-def]
+def _fill_tile(disparity, anchors, x, y, candidates, top, left, tile, power, depth):  # type: ignore[no-untyped-def]
     height, width = disparity.shape
     rows, columns = anchors[candidates] // width, anchors[candidates] % width
     nearest = np.empty(min(NEIGHBOURS, x.size), np.int64)
@@ -109,7 +118,7 @@ def _fill_tile(disparity, anchors, x, y, candidates, top, left, tile, depth):  #
             for k in range(candidates.size):
                 # Distance and index in one number: one comparison orders by distance first, then in row-major order.
                 _insert(nearest, ((rows[k] - v) ** 2 + (columns[k] - u) ** 2) * x.size + candidates[k])
-            value, without_offset = _predict(nearest, x, y, here)
+            value, without_offset = _predict(nearest, x, y, here, power)
             metric = np.float32(1.0 / value)
             scale_only += without_offset
             if value > 0 and metric > 0 and np.isfinite(metric):
@@ -132,13 +141,21 @@ def _insert(nearest: _Integers, key: int) -> None:
 
 
 @compiled()
-def _predict(nearest: _Integers, x: _Floats, y: _Floats, here: float) -> tuple[float, bool]:
-    """Disparity at a pixel whose prior disparity is `here`, and whether its line has no offset."""
+def _weight(squared_distance: int, power: float) -> float:
+    return 1.0 / squared_distance if power == 1.0 else 1.0 / math.sqrt(squared_distance)
+
+
+@compiled()
+def _predict(nearest: _Integers, x: _Floats, y: _Floats, here: float, power: float) -> tuple[float, bool]:
+    """Disparity at a pixel whose prior disparity is `here`, and whether its line has no offset.
+
+    `power` is that of the inverse *squared* distance, 1 or 1/2.
+    """
     if nearest[0] < x.size:  # distance 0: the pixel is measured
         return y[nearest[0]], False
     total, x_mean, y_mean = 0.0, 0.0, 0.0
     for key in nearest:
-        weight = 1.0 / (key // x.size)
+        weight = _weight(key // x.size, power)
         total += weight
         x_mean += weight * x[key % x.size]
         y_mean += weight * y[key % x.size]
@@ -147,7 +164,7 @@ def _predict(nearest: _Integers, x: _Floats, y: _Floats, here: float) -> tuple[f
     # Neighbours differ by little, and normal equations without the means subtracted would lose that difference.
     variance, covariance = 0.0, 0.0
     for key in nearest:
-        weight = 1.0 / (key // x.size)
+        weight = _weight(key // x.size, power)
         x_off = x[key % x.size] - x_mean
         variance += weight * x_off * x_off
         covariance += weight * x_off * (y[key % x.size] - y_mean)

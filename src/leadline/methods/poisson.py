@@ -5,20 +5,32 @@ difference along an edge between neighbouring cells, clipped to +-3, the log dep
 
     sum over edges (p, q) of (x_q - x_p - g_pq)^2  +  5 sum over measured cells of (x_p - log s_p)^2,
 
-that is (A + 5 M) x = div g + 5 M log s, by plain conjugate gradients to a relative residual of 1e-5. Four levels are
-solved, cells of 32, 16, 8 and 4 pixels, each from the coarser one's solution; the last is upsampled to the image.
+that is (A + 5 M) x = div g + 5 M log s, by plain conjugate gradients to a relative residual of 1e-5. Each level starts
+from the coarser one's solution. The last one that is solved has cells of 4 pixels and is upsampled to the image.
 
-Choices that the paper leaves open:
-- The four levels *end* at a quarter of the resolution, with at most 5000, 2000, 1000 and 500 steps, coarsest first.
-- Cell k of an axis covers the pixels [f k, f (k + 1)), cut off at the border. Its prior and its measurement are the
-  means, in metres, of its valid pixels; a cell without a valid prior is not part of the graph.
+The paper gives four levels, the clipping, the weight, the tolerance and the quarter of the resolution, and refers to
+LDCM for the rest. Where its text allows two readings, both are options, and the default is what its public code does:
+- `pyramid`: the four levels of that code start at full resolution, so stopping at a quarter solves cells of 8 and 4
+  pixels, with at most 5000 and 2000 steps ("to_full"). Or they end at a quarter: cells of 32, 16, 8 and 4 pixels with
+  5000, 2000, 1000 and 500 steps ("to_quarter").
+- `sampling`: the aligned prior of a cell is its value at the cell's centre, interpolated ("point"), or the mean of the
+  cell's valid pixels ("mean").
+- `upsampling`: the result is interpolated in "depth" or in "log" depth.
+
+Our choices, where this differs from that code or it has no rule:
+- Cell k of an axis covers the pixels [f k, f (k + 1)), cut off at the border; the code drops the remainder of the
+  division. The measurement of a cell is the mean of its measurements in metres. A cell without a valid prior is not
+  in the graph. A cell that is valid only off its centre has the mean of its valid pixels.
 - The weight multiplies the *squared* residual of a measured cell at all levels, whatever its number of measurements.
 - "Clamped positive" means t >= a thousandth of the smallest measurement, so that the result does not depend on the unit
-  of depth. For the same reason logs are taken relative to the geometric mean of the measurements: the tolerance is
-  relative to the right-hand side, which would otherwise depend on the unit.
+  of depth; the code takes log t = 0, one metre, where t <= 0. For the same reason logs are taken relative to the
+  geometric mean of the measurements: the tolerance is relative to the right-hand side, which would otherwise depend on
+  the unit.
+- The code also stops after ten steps in a row that lower the residual by less than 1e-4. The residual of conjugate
+  gradients is not monotone, so that rule can end a solve early; it is left out.
 - A prior that is constant at the measurements, or a single measurement, gives a scale and no offset.
-- Upsampling is bilinear in log depth between cell centres, over those of the four cells that are valid. It gives the
-  initial guesses and the result. The coarsest level starts from l.
+- Upsampling is bilinear between cell centres, over those of the four cells that are valid. First guesses are upsampled
+  in log depth. The coarsest level starts from l.
 - A part of the graph without a measurement has the gradients of the prior, and its level is that of the coarser
   solution.
 - Measured depths are not restored, since the penalty is soft.
@@ -27,36 +39,61 @@ Choices that the paper leaves open:
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.errors import require_choice
 from leadline.base.jit import SUM, compiled
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult, failure, measured_pixels, relative_depth
 from leadline.methods.simple import gmetric
 
 FINEST_CELL = 4  # side of a cell in pixels at the last level that is solved
-ITERATION_LIMITS = (5000, 2000, 1000, 500)  # steps of conjugate gradients, the coarsest level first
+ITERATION_LIMITS = (5000, 2000, 1000, 500)  # steps of conjugate gradients, the coarsest of the four levels first
+COARSEST_CELL = {"to_full": 8, "to_quarter": 32}
 LARGEST_GRADIENT = 3.0  # bound on the difference of log depth between neighbouring cells
 OBSERVATION_WEIGHT = 5.0
 TOLERANCE = 1e-5  # residual relative to the right-hand side
 DEPTH_FLOOR = 1e-3  # least depth of the aligned prior, relative to the smallest measurement
 ROUNDING = 1e-12  # root mean square residual in log depth below which only rounding errors are left
 
+Pyramid = Literal["to_full", "to_quarter"]
+Sampling = Literal["point", "mean"]
+Upsampling = Literal["depth", "log"]
 _Floats = NDArray[np.float64]
 
 
-def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
+def poisson(
+    prior: Prior,
+    sparse: FloatArray,
+    *,
+    pyramid: Pyramid = "to_full",
+    sampling: Sampling = "point",
+    upsampling: Upsampling = "depth",
+) -> MethodResult:
     """Depth integrated from the aligned prior's log-gradients with soft measurements, at a quarter of the resolution.
 
     Without a measurement at a usable pixel of the prior the method fails. The status names a level that stopped at its
     limit of steps; its solution is used. The `parameters` of the result are the alignment's `gain` and `offset`, the
     number of `clamped` pixels, and `iterations` and relative `residual` of the last level.
+
+    Parameters
+    ----------
+    pyramid : {"to_full", "to_quarter"}
+        Whether the finest of the four levels is the image itself or a quarter of it. Only the levels up to a quarter
+        are solved.
+    sampling : {"point", "mean"}
+        The prior of a cell: its value at the centre, or the mean over the cell.
+    upsampling : {"depth", "log"}
+        Whether the result is interpolated in depth or in log depth.
     """
+    require_choice("pyramid", pyramid, Pyramid)
+    require_choice("sampling", sampling, Sampling)
+    require_choice("upsampling", upsampling, Upsampling)
     relative = relative_depth(prior)
     measured = measured_pixels(prior, sparse)
     known = np.isfinite(relative)
@@ -74,9 +111,14 @@ def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
     aligned = np.where(known, np.maximum(aligned, floor), 0.0)
     middle = math.exp(float(np.log(depths[paired]).mean()))
 
-    level, iterations, residual, stopped = _solve_levels(aligned / middle, known, depths / middle, measured)
-    with np.errstate(over="ignore"):
-        depth = (middle * np.exp(_upsample(level, FINEST_CELL, known))).astype(np.float32)
+    level, iterations, residual, stopped = _solve_levels(
+        aligned / middle, known, depths / middle, measured, COARSEST_CELL[pyramid], sampling
+    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        if upsampling == "log":
+            depth = (middle * np.exp(_upsample(level, FINEST_CELL, known))).astype(np.float32)
+        else:
+            depth = (middle * _upsample(np.exp(level), FINEST_CELL, known)).astype(np.float32)
     failed = known & ~(np.isfinite(depth) & (depth > 0))
     depth[failed] = np.nan
     remarks = [f"stopped at the limit of steps at cells of {stopped} pixels"] if stopped else []
@@ -84,33 +126,53 @@ def poisson(prior: Prior, sparse: FloatArray) -> MethodResult:
         remarks.append(f"{int(failed.sum())} of {depth.size} pixels came out zero or infinite")
     status = f"ok, but {' and '.join(remarks)}" if remarks else "ok"
     parameters = {"clamped": float(clamped), "iterations": float(iterations), "residual": residual}
-    return MethodResult(depth, status, parameters={**aligned_by, **parameters})
+    return MethodResult(depth, status, parameters={**aligned_by, **parameters}, converged=not stopped)
 
 
 def _solve_levels(
-    aligned: _Floats, known: BoolArray, depths: _Floats, measured: BoolArray
+    aligned: _Floats, known: BoolArray, depths: _Floats, measured: BoolArray, coarsest: int, sampling: Sampling
 ) -> tuple[_Floats, int, float, str]:
     """Log depth at the last level, NaN outside the valid prior; its steps and residual; cells of unfinished levels."""
-    sums = [np.stack([_block_sums(array, FINEST_CELL) for array in (aligned, known, depths, measured)])]
-    while len(sums) < len(ITERATION_LIMITS):
-        sums.append(np.stack([_block_sums(array, 2) for array in sums[-1]]))
     stopped = []
     solution = np.empty((0, 0))
-    for level in reversed(range(len(ITERATION_LIMITS))):
-        prior_sum, prior_count, depth_sum, depth_count = sums[level]
+    cell = coarsest
+    for limit in ITERATION_LIMITS:
+        prior_sum, prior_count, depth_sum, depth_count = (
+            _block_sums(array, cell) for array in (aligned, known, depths, measured)
+        )
         valid = prior_count > 0
         observed = valid & (depth_count > 0)
-        guidance = np.log(np.divide(prior_sum, prior_count, where=valid, out=np.ones_like(prior_sum)))
+        prior_mean = np.divide(prior_sum, prior_count, where=valid, out=np.ones_like(prior_sum))
+        guidance = np.log(prior_mean if sampling == "mean" else _sample_centres(aligned, known, cell, prior_mean))
         targets = np.log(np.divide(depth_sum, depth_count, where=observed, out=np.ones_like(depth_sum)))
         guess = guidance if not solution.size else np.where(valid, _upsample(solution, 2, valid), 0.0)
         rhs, diagonal = _system(guidance, valid, targets, observed)
         x = np.pad(guess, 1)
-        limit = ITERATION_LIMITS[len(ITERATION_LIMITS) - 1 - level]
         iterations, residual, converged = _conjugate_gradients(np.pad(valid, 1), diagonal, rhs, x, limit)
         if not converged:
-            stopped.append(str(FINEST_CELL * 2**level))
+            stopped.append(str(cell))
         solution = np.where(valid, x[1:-1, 1:-1], np.nan)
+        if cell == FINEST_CELL:
+            break
+        cell //= 2
     return solution, iterations, residual, " and ".join(stopped)
+
+
+def _sample_centres(values: _Floats, known: BoolArray, cell: int, otherwise: _Floats) -> _Floats:
+    """The mean of the valid ones of the four pixels around the centre of each cell; `otherwise` if none is valid.
+
+    The centre of a cell with an even side lies between four pixels, so bilinear interpolation there is their mean.
+    """
+    rows, columns = (
+        [np.minimum(np.arange(0, side, cell) + cell // 2 - k, side - 1) for k in (1, 0)] for side in values.shape
+    )
+    total, count = np.zeros_like(otherwise), np.zeros_like(otherwise)
+    for r in rows:
+        for c in columns:
+            place = np.ix_(r, c)
+            total += np.where(known[place], values[place], 0.0)
+            count += known[place]
+    return np.divide(total, count, where=count > 0, out=otherwise.copy())
 
 
 def _block_sums(values: FloatArray | BoolArray, factor: int) -> _Floats:

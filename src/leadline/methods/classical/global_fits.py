@@ -1,0 +1,189 @@
+"""One scale, or one line, for the whole image, fitted robustly: what people do by hand.
+
+- A scale, by medians (Zhou et al. 2017, *Unsupervised Learning of Depth and Ego-Motion from Video*) or least squares.
+- A line in depth or in disparity by RANSAC (Fischler and Bolles 1981, *Random Sample Consensus*).
+- The same line by least absolute deviations, which is exact here and needs no threshold.
+
+Least squares are `gmetric` and `gdisp`. A pixel whose depth comes out non-positive or infinite is NaN and counted; a
+line whose gain is not positive would turn near and far around, and the method fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError, param, require_choice, require_positive
+from leadline.core.prior import Prior
+from leadline.methods import MethodResult, failure, measured_pixels, pixel_status, relative_depth
+from leadline.methods.classical.fields import NO_MEASUREMENT, least_squares_line
+
+Estimator = Literal["median_ratio", "ratio_of_medians", "least_squares"]
+_Floats = NDArray[np.float64]
+_Fit = Callable[[_Floats, _Floats], tuple[float, float, dict[str, float]] | str]
+
+MOST_SCORED = 5000  # measurements with which RANSAC compares its lines; more of them would not change the choice
+BISECTIONS = 200  # halvings of the bracket of the gain; the bracket is then at the last digit
+
+
+def scale(prior: Prior, sparse: FloatArray, *, estimator: Estimator = "median_ratio") -> MethodResult:
+    """The prior times one number.
+
+    Parameters
+    ----------
+    estimator : {"median_ratio", "ratio_of_medians", "least_squares"}
+        The median of s / h; the median of s over the median of h, as is usual for self-supervised networks; or
+        sum s h / sum h^2.
+    """
+    require_choice("estimator", estimator, Estimator)
+    relative = relative_depth(prior)
+    paired = measured_pixels(prior, sparse) & np.isfinite(relative)
+    if not paired.any():
+        return failure(prior.shape, NO_MEASUREMENT)
+    h, s = relative[paired], np.asarray(sparse)[paired].astype(np.float64)
+    if estimator == "median_ratio":
+        factor = float(np.median(s / h))
+    elif estimator == "ratio_of_medians":
+        factor = float(np.median(s) / np.median(h))
+    else:
+        factor = float((s * h).sum() / (h * h).sum())
+    return MethodResult((factor * relative).astype(np.float32), parameters={"gain": factor})
+
+
+def ransac_metric(
+    prior: Prior, sparse: FloatArray, *, tolerance: float = 0.1, trials: int = 1000, seed: int = 0
+) -> MethodResult:
+    """A line in depth, s = gain h + offset, by RANSAC. Parameters as for `ransac_disp`."""
+    return _fit_line(prior, sparse, _ransac(tolerance, trials, seed), in_disparity=False)
+
+
+def ransac_disp(
+    prior: Prior, sparse: FloatArray, *, tolerance: float = 0.1, trials: int = 1000, seed: int = 0
+) -> MethodResult:
+    """A line in disparity, 1/s = gain / h + offset, by RANSAC: the line through two measurements that most agree with.
+
+    The line is then fitted to its inliers by least squares. The `parameters` of the result contain the share of
+    `inliers`.
+
+    Parameters
+    ----------
+    tolerance : float
+        Largest relative error of an inlier.
+    trials : int
+        Number of random pairs; all pairs if there are no more of them.
+    seed : int
+        Of the random generator; the result is deterministic.
+    """
+    return _fit_line(prior, sparse, _ransac(tolerance, trials, seed), in_disparity=True)
+
+
+def lad_metric(prior: Prior, sparse: FloatArray) -> MethodResult:
+    """A line in depth with the least sum of absolute errors."""
+    return _fit_line(prior, sparse, _least_absolute, in_disparity=False)
+
+
+def lad_disp(prior: Prior, sparse: FloatArray) -> MethodResult:
+    """A line in disparity with the least sum of absolute errors."""
+    return _fit_line(prior, sparse, _least_absolute, in_disparity=True)
+
+
+def _fit_line(prior: Prior, sparse: FloatArray, fit: _Fit, *, in_disparity: bool) -> MethodResult:
+    relative = relative_depth(prior)
+    known = np.isfinite(relative)
+    paired = measured_pixels(prior, sparse) & known
+    coordinate = np.reciprocal if in_disparity else np.positive
+    x, y = coordinate(relative[paired]), coordinate(np.asarray(sparse)[paired].astype(np.float64))
+    if x.size < 2:
+        return failure(prior.shape, "fewer than two usable measurements")
+    if not np.ptp(x) > 0:
+        return failure(prior.shape, "the prior is constant at the measurements")
+    found = fit(x, y)
+    if isinstance(found, str):
+        return failure(prior.shape, found)
+    gain, offset, parameters = found
+    if not gain > 0:
+        # The reason contains no number, so that a benchmark can count it.
+        return replace(failure(prior.shape, "the gain is not positive"), parameters={"gain": gain, "offset": offset})
+    with np.errstate(divide="ignore", over="ignore"):
+        values = coordinate(gain * coordinate(relative[known]) + offset).astype(np.float32)
+    usable = (values > 0) & np.isfinite(values)
+    depth = np.full(prior.shape, np.nan, np.float32)
+    depth[known] = np.where(usable, values, np.nan)
+    status = pixel_status(int(np.count_nonzero(~usable)), depth.size)
+    return MethodResult(depth, status, parameters={"gain": gain, "offset": offset, **parameters})
+
+
+def _ransac(tolerance: float, trials: int, seed: int) -> _Fit:
+    require_positive(tolerance=tolerance)
+    if not (isinstance(trials, int) and trials > 0):
+        raise InputError(f"{param('trials')} must be a positive integer, got {trials!r} instead.")
+
+    def fit(x: _Floats, y: _Floats) -> tuple[float, float, dict[str, float]] | str:
+        first, second = _pairs(x.size, trials, seed)
+        run = x[second] - x[first]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains = (y[second] - y[first]) / run
+        offsets = y[first] - gains * x[first]
+        usable = np.isfinite(gains) & (gains > 0)
+        if not usable.any():
+            return "no pair of measurements gives a line with a positive gain"
+        gains, offsets = gains[usable], offsets[usable]
+        step = -(-x.size // MOST_SCORED)
+        xs, ys = x[::step], y[::step]
+        lines = zip(gains, offsets, strict=True)
+        counts = [int(np.count_nonzero(np.abs(a * xs + b - ys) <= tolerance * ys)) for a, b in lines]
+        best = int(np.argmax(counts))  # the first of several with the same count
+        inliers = np.abs(gains[best] * x + offsets[best] - y) <= tolerance * y
+        line = least_squares_line(x[inliers], y[inliers])
+        if line is None or not line[0] > 0:
+            line = float(gains[best]), float(offsets[best])
+        return *line, {"inliers": float(np.mean(inliers))}
+
+    return fit
+
+
+def _pairs(count: int, trials: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Indices of the pairs to try: all of them if there are at most `trials`, or else random ones."""
+    if count * (count - 1) // 2 <= trials:
+        first, second = np.triu_indices(count, 1)
+        return first, second
+    rng = np.random.default_rng(seed)
+    first = rng.integers(0, count, trials)
+    return first, (first + rng.integers(1, count, trials)) % count
+
+
+def _least_absolute(x: _Floats, y: _Floats) -> tuple[float, float, dict[str, float]]:
+    """The line with the least sum of |a x + b - y|.
+
+    For a given gain the best offset is the median of y - a x. What is left is convex in the gain; its derivative
+    changes sign where sum sign(y - a x - b) (x - c) does, for any c, and bisection finds that place.
+    """
+    line = least_squares_line(x, y)
+    assert line is not None  # x is not constant
+    # Centring makes the bisection as accurate as the slope itself.
+    x_mean, y_mean = float(x.mean()), float(y.mean())
+    x, y = x - x_mean, y - y_mean
+
+    def rises(a: float) -> bool:
+        rest = y - a * x
+        middle = np.argpartition(rest, rest.size // 2)[rest.size // 2]
+        return float((np.sign(rest - np.median(rest)) * (x - x[middle])).sum()) <= 0
+
+    step = max(abs(line[0]), float(np.ptp(y) / np.ptp(x)), np.finfo(float).tiny)
+    low, high = line[0] - step, line[0] + step
+    while rises(low):
+        low -= (step := 2 * step)
+    while not rises(high):
+        high += (step := 2 * step)
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if rises(middle) else (middle, high)
+    offset = float(np.median(y - high * x)) + y_mean - high * x_mean
+    return high, offset, {}
