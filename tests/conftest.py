@@ -16,7 +16,7 @@ SLOW = (
     *("apps", "batch", "report", "bench/test_run.py", "bench/test_examples.py", "bench/test_speed_benchmark.py"),
     *("bench/test_oracle_blend.py", "methods/test_systems.py", "methods/test_promptda.py", "priors", "datasets"),
     *("core/test_real_scenes.py", "core/test_uncertainty.py", "core/test_contracts.py", "core/test_best_preset.py"),
-    *("tensors", "test_surface.py"),
+    *("core/test_regions.py", "tensors", "test_surface.py"),
 )
 
 # A shell's background job ignores Ctrl-C, and so would the commands that are tested here.

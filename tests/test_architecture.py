@@ -26,7 +26,7 @@ PUBLIC_UP_TO = "datasets"
 # Slow to import or optional: imported only inside the function that needs them ...
 LAZY = {
     *("torch", "transformers", "huggingface_hub", "onnxruntime", "ray", "matplotlib", "PIL"),
-    *("h5py", "tifffile", "OpenEXR", "laspy", "pycolmap", "rosbags", "jinja2", "starlette", "uvicorn"),
+    *("h5py", "tifffile", "OpenEXR", "laspy", "cv2", "pycolmap", "rosbags", "jinja2", "starlette", "uvicorn"),
 }
 # ... and these only in the packages whose business they are.
 HOME = {

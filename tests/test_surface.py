@@ -27,6 +27,7 @@ PUBLIC = [
     "Fit",
     "FitOptions",
     "InputError",
+    "InputWarning",
     "LeadlineError",
     "Noise",
     "Prior",
@@ -133,3 +134,26 @@ def test_examples_run(path: Path, tmp_path: Path) -> None:
     quick = ("--steps", "2") if path.stem == "train_through_completion" else ()
     done = run_python(str(path), *quick, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+CODE_COLUMN = 100  # characters of code that fit the column of the docs on a desktop
+
+
+@pytest.mark.parametrize("page", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"], ids=relative)
+def test_code_fits_the_column(page: Path) -> None:
+    blocks = re.findall(r"^```[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    # The output of a doctest is as it is.
+    assert [line for line in lines if len(line) > CODE_COLUMN and not line.startswith(("leadline.base", "unit "))] == []
+
+
+def test_extras_are_those_of_the_install_page() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = set(
+        re.findall(r"^([\w-]+) = \[", text.partition("[project.optional-dependencies]")[2].partition("\n[")[0], re.M)
+    )
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.M)) == extras - {"dev", "docs", "bench"}
+    # Extras that errors name must exist.
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert set(re.findall(r'MissingExtra\("[^"]+", "([\w-]+)"', sources)) <= extras

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline.apps.bench import SOME_FAILED
 from support.bench_runs import protocol, toml
 from support.cli_frames import leadline
 from support.paths import ROOT
@@ -39,13 +40,16 @@ def test_again_does_nothing(folder: Path) -> None:
 
 def test_a_limited_run(folder: Path, tmp_path: Path) -> None:
     line = f"bench run {folder / 'p.toml'} -o {tmp_path} --limit 1 --only Rooms --prior none --executor serial"
-    assert "27 of 27 records" in good(line)
+    result = leadline(line)
+    assert result.exit_code == SOME_FAILED  # a constant prior determines no line
+    assert "24 of 24 records" in result.output
+    assert "Raw has no records with none: it needs a prior in metres." in result.output
 
 
 def test_status(folder: Path) -> None:
     output = good(f"bench status {folder / 'RUN'}")
-    assert re.search(r"Ours w/o Dirichlet\s+│\s+6 │\s+6 │\s+0", output)
-    assert "54 of 54 records, 0 failed." in output
+    assert re.search(r"Ours w/o Dirichlet\s+│\s+6 │\s+6 │\s+0 │\s+0", output)
+    assert "54 of 54 records, 0 failed, 0 not converged." in output
 
 
 def test_report_in_every_form(folder: Path, tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_reference_geometry_is_measured_once(folder: Path, tmp_path: Path, monke
 
 def test_compare(folder: Path) -> None:
     output = good(f"bench compare {folder / 'RUN'} {folder / 'RUN'} --method ours --against glog --worst --metric mae")
-    assert "Ours (paper) -> GLog" in output
+    assert "Ours -> GLog" in output
     assert "room-" in output
 
 
@@ -90,6 +94,16 @@ def test_paper() -> None:
     assert "0.0301" in output
     assert "14.04" in output
     assert "ARKit: 1,141 images, 197,039,280 valid pixels" in good("bench paper --table geometry")
+    support = good("bench paper --table promptda --format markdown")
+    assert "| ARKit | 0.9056 | 0.9953 | 0.0245 | 0.0314 | 17.26 | 10.17 | 0/0/3/3 |" in support
+    assert "0 does not hold" in good("bench paper --table claims")
+
+
+def test_a_run_without_the_papers_labels_goes_beside_the_paper_too(folder: Path) -> None:
+    output = good(f"bench paper {folder / 'RUN'}")
+    assert "none of the paper's subsets" in output
+    assert "Statements in the text of the paper" in output
+    assert "0 holds, 0 does not hold" in output
 
 
 @pytest.mark.parametrize(
@@ -107,7 +121,8 @@ def test_paper() -> None:
         ("bench report RUN --table mine", "main"),
         ("bench report RUN --case mine", "distributed"),
         ("bench report RUN -o out", "--format"),
-        ("bench paper RUN", "labels"),
+        ("bench paper RUN --table main", "--table"),
+        ("bench report RUN --table priors", "no numbers for priors"),
     ],
 )
 def test_errors_are_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, words: str) -> None:
@@ -119,12 +134,14 @@ def test_errors_are_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch, line
     assert not (folder / "out").exists()
 
 
-def test_failed_records_are_told(folder: Path, tmp_path: Path) -> None:
+def test_failed_records_are_reported_and_change_the_exit_code(tmp_path: Path) -> None:
     text = toml(protocol("glog", count=1, cases=["random:1"]))
     (tmp_path / "p.toml").write_text(text, encoding="utf-8")
-    output = good(f"bench run {tmp_path / 'p.toml'} -o {tmp_path / 'RUN'}")
-    assert "1 failed" in output
-    assert "fewer than two usable measurements" in output
+    result = leadline(f"bench run {tmp_path / 'p.toml'} -o {tmp_path / 'RUN'}")
+    assert result.exit_code == SOME_FAILED
+    assert "1 failed, 0 not converged." in result.output
+    assert "fewer than two usable measurements" in result.output
+    assert "The run ended with failed records" in result.output
     assert "1 failed" in good(f"bench status {tmp_path / 'RUN'}")
 
 
@@ -132,7 +149,7 @@ def test_failed_records_are_told(folder: Path, tmp_path: Path) -> None:
 def test_real_scenes_with_a_real_network(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     line = f"bench run scenes --data {SCENES} --prior net=onnx:{MODEL} -o {tmp_path} --only ibims1 --limit 2"
-    assert "60 of 60 records, 60 new" in good(line)
+    assert "54 of 54 records, 54 new" in good(line)
     assert len(list((tmp_path / "cache").rglob("*.npy"))) == 2
     output = good(f"bench report {tmp_path} --format markdown --table main --table stages --table fixed")
     assert "| ibims1 |" in output

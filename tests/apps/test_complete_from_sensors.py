@@ -66,7 +66,7 @@ def test_a_camera_of_another_size_is_scaled_for_points() -> None:
     ("line", "words"),
     [
         (f"{POINTS} --sparse lidar.png", "give one of --sparse"),
-        ("complete photo.jpg --prior prior.npy -o out", "give one of --sparse"),
+        ("complete photo.jpg --prior prior.npy -o out", "is relative depth already; give --sparse"),
         (f"{POINTS} --unit mm", "--unit, --scatter-sparse and --confidence are for --sparse"),
         (f"{POINTS} --scatter-sparse", "--scatter-sparse and --confidence are for --sparse"),
         (f"{POINTS} --confidence levels.png", "--confidence are for --sparse"),
@@ -146,7 +146,8 @@ def test_depth_far_beyond_the_measurements_is_named() -> None:
 
 
 PAGE = ROOT / "docs" / "from-sensor.md"
-LINES = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("leadline ")]
+_TEXT = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")  # continuation lines joined
+LINES = [" ".join(line.split()) for line in _TEXT.splitlines() if line.startswith("leadline ")]
 
 
 def write_page_files() -> None:

@@ -108,7 +108,7 @@ def test_the_list_has_every_prior_with_its_licence(monkeypatch: pytest.MonkeyPat
     assert [row["name"] for row in listed["priors"]] == list(PRIORS)
     rows = {row["name"]: row for row in listed["priors"]}
     assert rows["depth-anything-v2-large"]["commercial"] is False
-    assert rows["moge-2"]["install"].startswith("pip install git+https://github.com/microsoft/MoGe")
+    assert rows["moge-2"]["install"].startswith("pip install 'leadline[moge]' git+https://github.com/microsoft/MoGe")
     assert rows["onnx"]["install"] == "pip install 'leadline[onnx]'"
     assert (rows["onnx"]["weights"], rows["moge-2"]["weights"]) == (None, False)
     assert listed["cache"] == {"path": str(tmp_path / "leadline" / "priors"), "files": 0, "megabytes": 0.0}

@@ -331,7 +331,6 @@ def test_a_colmap_model_brings_camera_and_pose(folder):
         (("--strict",), "--image"),
         (("--colmap-image", "a"), "COLMAP"),
         (("--key", "a"), "npz"),
-        (("-o", "no/such/sparse.png"), "does not exist"),
         (("-o", "sparse.jpg"), "suffixes"),
         (("--output-unit", "feet"), "--output-unit must be one of"),
     ],

@@ -288,8 +288,8 @@ def test_interrupted_and_resumed(jobs: int, here: Path) -> None:
     assert 0 < len(done) < 8
     counted = re.search(r"^(\d+) done, 0 skipped, 0 failed", output, flags=re.MULTILINE)
     assert counted is not None
-    # A worker may have finished a frame without its parent having heard of it.
-    assert len(done) - jobs < int(counted[1]) <= len(done)
+    # The signal may come after a frame was written and before it was counted, once in each worker.
+    assert len(done) - jobs <= int(counted[1]) <= len(done)
     assert not list(Path("out").glob(".*"))
     check_whole(done)
     assert f"{8 - len(done)} done, {len(done)} skipped, 0 failed" in run(ALL).stdout

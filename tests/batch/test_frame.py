@@ -14,8 +14,9 @@ import leadline
 from leadline.base.errors import InputError
 from leadline.batch.folder import complete_folder, match_frames
 from leadline.batch.frame import FrameJob, OutputOptions, complete_frame
-from leadline.batch.outcome import Outcome, State, file_hash
+from leadline.batch.outcome import Outcome, State
 from leadline.io import FrameFiles, FrameOptions, Measurements, NoteKind, read_frame
+from leadline.io.files import file_hash
 from support.cli_frames import SHAPE, prepare
 
 

@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 
 from leadline.base.errors import InputError
-from leadline.report.colour import UNKNOWN, colour_bar, colour_range, colourise, draw_measurements, normals_picture
-from leadline.report.tiles import ColourBar, Tile, draw_panel, draw_preview
+from leadline.report.colour import (
+    ABOVE,
+    UNKNOWN,
+    colour_bar,
+    colour_range,
+    colourise,
+    draw_measurements,
+    normals_picture,
+)
+from leadline.report.tiles import ColourBar, Tile, depth_ticks, draw_panel, draw_preview
 
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
+NEIGHBOUR = 4  # levels of a channel: by how much two neighbouring pixels of a bar of 500 may differ, twice
 
 
 def lightness(picture):
@@ -38,6 +47,14 @@ def test_error_is_linear_and_clipped():
     picture = colourise(values, low=0, high=2, scheme="error")
     np.testing.assert_array_equal(picture[:, :17], colour_bar(17, 1, "error"))
     np.testing.assert_array_equal(picture[0, 17], picture[0, 16])
+
+
+def test_values_beyond_the_range_may_have_a_colour_of_their_own():
+    picture = colourise(np.array([[0.1, 0.3, 0.31, np.inf]]), low=0, high=0.3, scheme="error", above=ABOVE)
+    assert [tuple(colour) == ABOVE for colour in picture[0].tolist()] == [False, False, True, False]
+    steps = np.linalg.norm(colour_bar(64, 1, "error")[0].astype(float) - ABOVE, axis=-1)
+    assert steps.min() > 100  # of 441 between black and white: not to be confused with the scale
+    assert abs(lightness(np.array(ABOVE, float)) - lightness(colour_bar(2, 1, "error")[0, 1].astype(float))) > 20
 
 
 def test_unknown_is_grey():
@@ -111,15 +128,52 @@ def test_panel_refuses_what_it_cannot_draw():
         draw_panel([[Tile(np.zeros((2, 2, 3), np.uint8), "x")]], tile_width=50)
 
 
-def test_a_preview_has_the_image_the_depth_and_the_colour_scale():
-    rows, columns = np.indices((120, 160))
-    depth = 1.0 + rows / 119 + columns / 159
-    image = np.full((120, 160, 3), 77, np.uint8)
+def ramp(height, width):
+    """Depth from 1 to 3 m."""
+    rows, columns = np.indices((height, width))
+    return 1.0 + rows / max(1, height - 1) + columns / max(1, width - 1)
+
+
+@pytest.mark.parametrize(("height", "width"), [(120, 160), (24, 32), (30, 8), (300, 60), (20, 400), (900, 1200)])
+def test_a_preview_has_the_pixels_of_image_and_depth_and_a_scale_in_metres(height, width):
+    depth, image = ramp(height, width), np.full((height, width, 3), 77, np.uint8)
     pixels = np.asarray(draw_preview(image, depth))
-    np.testing.assert_array_equal(pixels[:120, :160], image)
-    np.testing.assert_array_equal(pixels[:120, 160:], colourise(depth))
-    below = pixels[120:, 160:].reshape(-1, 3)
-    near, far = colour_bar(2, 1, "depth")[0]
-    assert (below == near).all(axis=1).any()
-    assert (below == far).all(axis=1).any()
-    assert draw_preview(image, np.full(depth.shape, np.nan)).size == (320, 120)  # no depth, no scale
+    np.testing.assert_array_equal(pixels[:height, :width], image)
+    np.testing.assert_array_equal(pixels[:height, width : 2 * width], colourise(depth))
+    below = pixels[height:]
+    for end in colour_bar(2, 1, "depth")[0]:
+        assert (below == end).all(axis=-1).any()
+    edge = np.concatenate((below[-1], below[:, 0], below[:, -1]))
+    assert (edge == 255).all()  # the scale is not cut off
+    assert below.shape[0] >= 3 * max(15, height // 45, 2 * width // 50)  # letters grow with the picture
+
+
+def test_the_letters_of_a_preview_are_where_their_depth_is():
+    depth = ramp(480, 640)
+    low, high = colour_range(depth)
+    below = np.asarray(draw_preview(np.zeros((480, 640, 3), np.uint8), depth))[480:]
+    row = below[below.shape[0] // 4]
+    colours = colour_bar(1000, 1, "depth")[0]
+    start, end = (
+        np.flatnonzero((np.abs(row.astype(int) - colour) <= 1).all(axis=-1))[0] for colour in colours[[0, -1]]
+    )
+    for value, place in depth_ticks(low, high, closest=0.2):
+        at = row[round(start + place * (end - start))].astype(int)
+        assert np.abs(at - colourise(np.array([[value]]), low=low, high=high)[0, 0]).max() <= NEIGHBOUR
+
+
+def test_a_preview_without_depth_or_with_one_depth():
+    image = np.full((120, 160, 3), 77, np.uint8)
+    assert draw_preview(image, np.full((120, 160), np.nan)).size == (320, 120)  # no depth, no scale
+    assert draw_preview(image, np.full((120, 160), 2.0)).height > 120
+    assert depth_ticks(2.0, 2.0, closest=0.2) == [(2.0, 0.5)]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.05, 0.2), (0.8, 8.0), (23.0, 77.8), (1.0, 1.01), (0.3, 900.0)])
+def test_labels_of_a_depth_scale_keep_apart_and_have_its_ends(low, high):
+    ticks = depth_ticks(low, high, closest=0.15)
+    values, places = zip(*ticks, strict=True)
+    assert (values[0], values[-1]) == (low, high)
+    assert (places[0], places[-1]) == (0.0, 1.0)
+    assert min(np.diff(places)) >= 0.15
+    np.testing.assert_allclose(places, (1 / low - 1 / np.array(values)) / (1 / low - 1 / high), atol=1e-12)

@@ -18,6 +18,8 @@ from PIL import Image
 
 from leadline.apps.cli import LazyGroup
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
+from leadline.bench.render import write_csvs
+from leadline.bench.results import read_results
 from leadline.bench.tables import OURS, RESPONSE
 from leadline.report.diagnostics import SCALED_PRIOR, diagnose
 from leadline.report.figures import plotting
@@ -44,6 +46,7 @@ def test_examples_in_the_help_run(line, run_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(plotting, "FORMATS", ("png",))  # that all three are written is tested below
     monkeypatch.setitem(plotting._STYLE, "savefig.dpi", 50)
     Path("RUN").symlink_to(run_folder)
+    write_csvs(read_results(run_folder), Path("TABLES"))
     write_files(tmp_path)
     result = leadline(*line.split()[1:])
     assert result.exit_code == 0, result.output
@@ -66,7 +69,7 @@ def test_diagnose_and_figures_refuse_what_they_cannot_do(run_folder, image_case,
     out = ("-o", tmp_path / "x")
     image = ("diagnose", "--run", run_folder, "--image", image_case.image)
     for line, message in (
-        (["diagnose", *out], "IMAGE, --sparse, --prior, --reference missing"),
+        (["diagnose", *out], "IMAGE, --sparse, --reference missing"),
         (["diagnose", "--run", run_folder, *out], "--image is missing"),
         (["diagnose", "--run", run_folder, "--image", "nothing", *out], "its first images are room-0, room-1."),
         (

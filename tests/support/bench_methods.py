@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from leadline.core.prior import Prior
+from leadline.datasets import Dataset
 from leadline.methods import MethodResult, method
 
 # Environment variable: the first value of the prior at which `dies` and `raises` fail.
@@ -61,3 +62,10 @@ def wrong_shape(prior: Prior, sparse: np.ndarray) -> MethodResult:
 
 def empty(prior: Prior, sparse: np.ndarray) -> MethodResult:
     return MethodResult(np.full(prior.shape, np.nan, np.float32), "failed: nothing to say", failed=True)
+
+
+def left_half(prior: Prior, sparse: np.ndarray, *, dataset: Dataset, name: str) -> MethodResult:
+    """The exact depth in the left half of the image, and nothing in the right half."""
+    depth = np.array(dataset.load(name).reference)
+    depth[:, depth.shape[1] // 2 :] = np.nan
+    return MethodResult(depth, "ok")

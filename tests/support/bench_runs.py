@@ -23,7 +23,7 @@ def protocol(
     """Rendered rooms with rendered priors."""
     entries = tuple(entry if isinstance(entry, MethodEntry) else MethodEntry(entry) for entry in methods)
     rooms = DatasetEntry("rendered", "Rooms", options={"count": count, "width": SIZE[0], "height": SIZE[1]})
-    return Protocol((rooms,), (PriorEntry("rendered", "made"),), entries, tuple(cases))
+    return Protocol((rooms,), (PriorEntry("rendered", "made", gauge="metric"),), entries, tuple(cases))
 
 
 def toml(chosen: Protocol) -> str:
@@ -33,7 +33,8 @@ def toml(chosen: Protocol) -> str:
     rooms = chosen.datasets[0]
     options = ", ".join(f"{name} = {value}" for name, value in rooms.options.items())
     return (
-        f'cases = [{cases}]\nmethods = [{methods}]\npriors = [{{source = "rendered", label = "made"}}]\n'
+        f"cases = [{cases}]\nmethods = [{methods}]\n"
+        'priors = [{source = "rendered", label = "made", gauge = "metric"}]\n'
         f'[[datasets]]\nname = "rendered"\nlabel = "{rooms.label}"\noptions = {{{options}}}\n'
     )
 

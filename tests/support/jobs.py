@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from leadline.base.errors import FileError
+
 
 @dataclass(frozen=True)
 class Square:
@@ -21,3 +23,19 @@ class Square:
             return number**2, threads, os.getpid()
 
         return work
+
+
+def behave(how: str) -> str:
+    """A function for a child process that fails in one of the ways in which decoders fail."""
+    if how == "loop":
+        while True:
+            pass
+    if how == "abort":
+        os.abort()
+    if how == "allocate":
+        return str(len(bytearray(2**30)))
+    if how == "refuse":
+        raise FileError("a.las: is damaged.")
+    if how == "bug":
+        raise ZeroDivisionError(how)
+    return how

@@ -14,11 +14,13 @@ from .modules.encoder import GAIN
 CALLS = []
 
 
-class MoGeModel:
-    remap = "linear"
-
+class MoGeModel(torch.nn.Module):
     def __init__(self, gain, heads=("points", "mask"), **deprecated_kwargs):
+        super().__init__()
         self.gain, self.heads, self.device = gain, heads, None
+        self.points_head = torch.nn.Linear(2, 1)
+        self.mask_token = torch.nn.Parameter(torch.zeros(1))
+        self.register_buffer("image_mean", torch.zeros(3))
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, model_kwargs=None, **hf_kwargs):
@@ -26,7 +28,9 @@ class MoGeModel:
         checkpoint = torch.load(pretrained_model_name_or_path, map_location="cpu", weights_only=True)
         config = checkpoint["model_config"]
         config.update(model_kwargs or {})
-        return cls(**config)
+        model = cls(**config)
+        model.load_state_dict(checkpoint["model"], strict=False)
+        return model
 
     def to(self, device):
         self.device = device
@@ -87,6 +91,17 @@ class MoGeModel(MoGeModelV2):
         return found
 """
 
+SPARSE_UNET = """
+import flex_gemm
+import torch
+
+
+class Sparse3DUNet(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = torch.nn.Linear(width, 1)
+"""
+
 FILES = {
     "__init__.py": "",
     "model/__init__.py": "",
@@ -95,9 +110,7 @@ FILES = {
     # As in the package: whoever imports any of the modules imports FlexGEMM.
     "model/modules/__init__.py": "from .encoder import GAIN\nfrom .sparse_unet import Sparse3DUNet\n",
     "model/modules/encoder.py": "GAIN = 2.0\n",
-    "model/modules/sparse_unet.py": (
-        "import flex_gemm\nclass Sparse3DUNet:\n    def __init__(self, width):\n        self.width = width\n"
-    ),
+    "model/modules/sparse_unet.py": SPARSE_UNET,
 }
 
 
@@ -113,8 +126,13 @@ def write_package(folder: Path, *, flex_gemm: str | None, versions: tuple[int, .
     return folder
 
 
-def write_checkpoint(path: Path, **config: object) -> Path:
+def write_checkpoint(path: Path, *, without: str = "", **config: object) -> Path:
+    """A checkpoint with that configuration and its weights, but the one named `without`."""
     import torch
 
-    torch.save({"model_config": {"gain": 1.5, **config}, "model": {}}, path)
+    weights = {"points_head.weight": torch.ones(1, 2), "points_head.bias": torch.ones(1)}
+    if config.get("refiner"):
+        weights |= {"refiner.layer.weight": torch.ones(1, 4), "refiner.layer.bias": torch.ones(1)}
+    weights.pop(without, None)
+    torch.save({"model_config": {"gain": 1.5, **config}, "model": weights}, path)
     return path

@@ -222,11 +222,19 @@ OMNI_DC = """
 import os
 import faults, torch
 
+# What its own parser makes of the flags in its testing_scripts/demo.sh.
+SETTINGS = {
+    "max_depth": 300.0, "data_normalize_median": 1, "num_resolution": 3, "load_dav2": 1, "gpus": "0", "GRU_iters": 1,
+    "multi_resolution_learnable_gradients_weights": "uniform", "optim_layer_input_clamp": 1.0,
+    "depth_activation_format": "exp", "whiten_sparse_depths": 1, "gru_internal_whiten_method": "median",
+    "backbone_mode": "rgbd", "pred_confidence_input": 1,
+}
+
 
 class OGNIDC(torch.Module):
     @classmethod
     def from_pretrained(cls, name, args):
-        assert args.load_dav2 == 1 and args.num_resolution == 3 and args.max_depth == 300.0
+        assert vars(args) == SETTINGS, vars(args)
         assert os.path.isdir("depth_models")  # it loads by paths relative to src
         faults.loaded()
         return cls()

@@ -11,6 +11,11 @@ torch = pytest.importorskip("torch", reason="needs the extra 'transformers'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'transformers'")
 
 
+def pil_processor(family: str):
+    """The image processor of a family that uses PIL; before transformers named it so, it was the only one or "slow"."""
+    return getattr(transformers, f"{family}ImageProcessorPil", None) or getattr(transformers, f"{family}ImageProcessor")
+
+
 def dinov2(**changes):
     return {
         "model_type": "dinov2",
@@ -28,7 +33,7 @@ def dinov2(**changes):
 def depth_anything(**changes):
     sizes = {"reassemble_hidden_size": 32, "neck_hidden_sizes": [8, 8, 16, 16], "fusion_hidden_size": 8}
     config = transformers.DepthAnythingConfig(backbone_config=dinov2(), head_hidden_size=8, **sizes, **changes)
-    processor = transformers.DPTImageProcessorPil(
+    processor = pil_processor("DPT")(
         size={"height": 70, "width": 70},
         keep_aspect_ratio=True,
         ensure_multiple_of=14,
@@ -55,7 +60,7 @@ def dpt():
         fusion_hidden_size=8,
         is_hybrid=False,
     )
-    processor = transformers.DPTImageProcessorPil(size={"height": 64, "width": 64})
+    processor = pil_processor("DPT")(size={"height": 64, "width": 64})
     return transformers.DPTForDepthEstimation(config), processor
 
 
@@ -63,7 +68,7 @@ def glpn():
     config = transformers.GLPNConfig(
         depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32], num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16
     )
-    return transformers.GLPNForDepthEstimation(config), transformers.GLPNImageProcessorPil()
+    return transformers.GLPNForDepthEstimation(config), pil_processor("GLPN")()
 
 
 def zoedepth():
@@ -78,7 +83,7 @@ def zoedepth():
         num_attractors=[4, 2, 2, 1],
         bin_configurations=[{"n_bins": 8, "min_depth": 0.001, "max_depth": 10.0, "name": None}],
     )
-    processor = transformers.ZoeDepthImageProcessorPil(size={"height": 64, "width": 64}, ensure_multiple_of=32)
+    processor = pil_processor("ZoeDepth")(size={"height": 64, "width": 64}, ensure_multiple_of=32)
     return transformers.ZoeDepthForDepthEstimation(config), processor
 
 
@@ -113,7 +118,7 @@ def prompt_depth_anything():
     config = transformers.PromptDepthAnythingConfig(
         backbone_config=dinov2(), head_hidden_size=8, depth_estimation_type="metric", **sizes
     )
-    processor = transformers.PromptDepthAnythingImageProcessorPil(
+    processor = pil_processor("PromptDepthAnything")(
         size={"height": 70, "width": 70},
         keep_aspect_ratio=True,
         ensure_multiple_of=14,

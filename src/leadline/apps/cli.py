@@ -28,7 +28,7 @@ COMMANDS = {
     "diagnose": ("leadline.apps.diagnose:command", "Show how predicted depth relates to the reference."),
     "studio": ("leadline.apps.studio.command:command", "Complete images on a page in the browser."),
     "warm-up": ("leadline.apps.cli:warm_up", "Compile the kernels now, not at the first frame."),
-    "info": ("leadline.apps.cli:info", "Print versions, threads and installed extras."),
+    "doctor": ("leadline.apps.doctor:command", "Print versions, extras and caches, and test the installation."),
 }
 
 EXAMPLES = """\b
@@ -119,56 +119,6 @@ def warm_up() -> None:
     compiled = ensure_compiled(best, announce_compiling)
     compiled |= ensure_compiled(paper, None if compiled else announce_compiling)
     click.echo(f"{'compiled' if compiled else 'already compiled'}, {time.perf_counter() - start:.1f} s")
-
-
-@grouped_command(
-    epilog="""\b
-Example:
-  leadline info
-"""
-)
-def info() -> None:
-    """Print versions, threads and installed extras: what a bug report needs."""
-    import platform
-
-    import numba
-    import numpy
-
-    rows = [
-        ("leadline", version()),
-        ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        ("numpy", numpy.__version__),
-        ("numba", numba.__version__),
-        ("threads", str(numba.get_num_threads())),
-        ("threading layer", numba.threading_layer()),  # known only after the call above has started the threads
-    ]
-    rows += [(f"extra {extra}", packages) for extra, packages in _extras().items()]
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        click.echo(f"{name:<{width}}  {value}")
-
-
-def _extras() -> dict[str, str]:
-    """The packages of each extra with their installed versions, from the metadata of the installed package."""
-    import re
-    from importlib import metadata
-
-    found: dict[str, list[str]] = {}
-    try:
-        requirements = metadata.requires("leadline") or []
-    except metadata.PackageNotFoundError:
-        return {}
-    for requirement in requirements:
-        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", requirement)
-        name = re.match(r"[A-Za-z0-9._-]+", requirement)
-        if extra is None or name is None or name[0] == "leadline":
-            continue
-        try:
-            state = f"{name[0]} {metadata.version(name[0])}"
-        except metadata.PackageNotFoundError:
-            state = f"{name[0]} missing"
-        found.setdefault(extra[1], []).append(state)
-    return {extra: ", ".join(states) for extra, states in found.items()}
 
 
 def main() -> NoReturn:

@@ -17,6 +17,7 @@ from leadline.apps.terminal.commands import (
     input_option,
     option,
     output_option,
+    refuse_given,
     run_option,
     say_notes,
 )
@@ -39,12 +40,15 @@ Examples:
   leadline complete photo.jpg --sparse tof.png --scatter-sparse --confidence levels.png --prior prior.npy -o out/
   leadline complete frames/ --sparse depth/ --unit mm --prior priors/ -o out/ --jobs 2
   leadline complete frames/ --sparse depth/ --unit mm --prior onnx:model.onnx -o out/
+  leadline complete photo.jpg --prior onnx:model.onnx -o out/
 
 \b
 For each frame STEM it writes STEM_depth.png (16 bit, in the unit of --sparse),
 STEM_preview.png and, last, STEM.json, which records how the depth was computed.
 With --points it also writes STEM_sparse.png, the projected points, and
-STEM_points.png, a picture of them. A folder run that was stopped continues when
+STEM_points.png, a picture of them. Without measurements, as in
+'leadline complete photo.jpg', it writes the prior, which has no unit: STEM.npy,
+STEM.prior.json and STEM_preview.png. A folder run that was stopped continues when
 the same command is run again. 'leadline priors' lists the names for --prior.
 
 \b
@@ -104,7 +108,9 @@ Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
     metavar="PATH",
     help="For --points: KITTI's calibration, in place of --camera and --extrinsics.",
 )
-@output_option("-o", "--output", type=PATH, required=True, help="Folder for the results; made if it is not there.")
+@output_option(
+    "-o", "--output", type=PATH, default=Path("leadline-out"), help="Folder for the results; made if it is not there."
+)
 @output_option("--format", type=click.Choice(FORMATS), default="png", help="File format of the depth.")
 @output_option(
     "--output-unit",
@@ -116,6 +122,9 @@ Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
     "--sigma",
     is_flag=True,
     help="Also write the standard deviation of the depth in metres (npy beside a png). It takes three times as long.",
+)
+@output_option(
+    "--mask", is_flag=True, help="Also write a mask: 255 measured, 170 filled, 85 left out as an outlier, 0 no depth."
 )
 @output_option("--ply", is_flag=True, help="Also write a coloured point cloud; needs a camera.")
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Worker processes, for folders.")
@@ -144,15 +153,18 @@ def command(
 ) -> int:
     """Complete IMAGE, an image or a folder of images, from sparse metric depth and a dense relative prior.
 
-    In folders, the files of a frame have the same name up to the suffix.
+    In folders, the files of a frame have the same name up to the suffix. Without measurements the prior itself is
+    written: relative depth, which has no unit.
     """
     from leadline.apps.terminal.progress import FolderReport, make_output_folder, print_outcome
     from leadline.batch.folder import complete_folder, match_frames
     from leadline.batch.frame import FrameJob, OutputOptions, complete_frame, ensure_compiled
     from leadline.io.frames import MIN_CONFIDENCE, FrameFiles, FrameOptions
 
-    if (sparse is None) == (points is None):
+    if sparse is not None and points is not None:
         raise InputError(f"give one of {param('sparse')}, a depth map, and {param('points')}, a point cloud.")
+    if sparse is None and points is None:
+        return _predict_only(image, prior, output, values["format"], overwrite=overwrite, quiet=quiet)
     if min_confidence is not None and confidence is None:
         raise InputError(f"{param('min_confidence')} needs a map of confidence; add {param('confidence')}.")
     prior_file, predictor = prior.open(_focal_length(intrinsics, camera))
@@ -199,6 +211,50 @@ def command(
     with FolderReport(len(matches.frames), output, quiet=quiet) as report:
         complete_folder(matches.frames, job, report.add, workers=jobs)
     return report.finish("finished frames are complete, and the same command continues from here.", matches.ambiguous)
+
+
+# Flags that have a meaning without measurements.
+_WITHOUT_MEASUREMENTS = (
+    *("image", "output", "format", "overwrite", "quiet", "prior_spec", "prior_kind", "prior_floor", "prior_device"),
+    *("prior_dtype", "prior_option", "prior_cache", "prior_no_cache", "prior_download"),
+)
+
+
+def _predict_only(
+    image: Path, prior: PriorFlags, output: Path, file_format: str, *, overwrite: bool, quiet: bool
+) -> int:
+    """Save the relative depth of an image, or of a folder of them, with a picture of it."""
+    from functools import partial
+
+    from leadline.apps.terminal.progress import FolderReport, make_output_folder, print_outcome
+    from leadline.batch.folder import list_images
+    from leadline.batch.outcome import outcome_of
+    from leadline.batch.relative_depth import save_relative_depth
+
+    refuse_given((), "there are no measurements; add --sparse or --points", but=_WITHOUT_MEASUREMENTS)
+    prior_file, predictor = prior.open()
+    if predictor is None:
+        raise InputError(
+            f"{param('prior')} {prior_file} is relative depth already; give {param('sparse')}, a depth map, or "
+            f"{param('points')}, a point cloud, to make it metric."
+        )
+    predictor.open()  # an error of the network is reported once, not for each image
+    images = list_images((image,))
+    make_output_folder(output)
+    save = partial(
+        save_relative_depth,
+        predictor=predictor,
+        folder=output,
+        file_format="npy" if file_format == "png" else file_format,  # 16 bits would round it
+        overwrite=overwrite,
+    )
+    if image.is_file():
+        print_outcome(save(image), quiet=quiet)
+        return 0
+    with FolderReport(len(images), output, quiet=quiet, doing="predicting") as report:
+        for one in images:
+            report.add(outcome_of(one.stem, partial(save, one)))
+    return report.finish("the same command continues from here.")
 
 
 def _noise(numbers: tuple[float, ...] | None) -> Noise | None:

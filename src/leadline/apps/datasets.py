@@ -12,6 +12,7 @@ from leadline.apps.terminal.progress import image_progress
 from leadline.base.errors import FileError, param
 
 if TYPE_CHECKING:
+    from leadline.datasets import DatasetFacts
     from leadline.datasets.tree_check import TreeReport
 
 # The subcommands: `{name: ("module:attribute", short help)}`.
@@ -22,6 +23,13 @@ SUBCOMMANDS = {
 }
 # Number of faults or unreadable images that are listed before "and n more".
 LISTED = 5
+
+# Lines of the audit about the scan: title, field of a frame's audit, unit.
+_AUDIT_CHECKS = (
+    ("reprojection", "reprojection_mm", " mm"),
+    ("colour", "colour_correlation", " correlation"),
+    ("colour, shifted", "shifted_correlation", " correlation"),
+)
 
 _NAME = click.argument("name", metavar="NAME")
 _ROOT = click.argument("root", metavar="ROOT", type=PATH)
@@ -42,23 +50,17 @@ Examples:
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """List the data sets: images in the paper, files that each needs, where they come from, the licence."""
+    """List the data sets: images in the paper or published evaluation, files, where they come from, the licence."""
     if ctx.invoked_subcommand is not None:
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from leadline.datasets import DATASETS
 
-    table = Table(show_lines=True)
-    for title in ("name", "images in the paper", "files in its folder", "source", "licence"):
-        numbers = title == "images in the paper"
-        table.add_column(title, overflow="fold", no_wrap=title == "name", justify="right" if numbers else "left")
+    # Not a table: in a narrow terminal its columns would break the addresses, which are to be copied.
     for name, facts in DATASETS.items():
-        images = "-" if facts.images is None else str(facts.images)
-        table.add_row(*map(Text, (name, images, facts.needs, facts.source, facts.licence)))
-    Console().print(table)
+        images = "" if facts.images is None else f", {facts.images} published images"
+        click.echo(f"{click.style(name, bold=True)}{images}")
+        for title, text in (("files", facts.needs), ("source", facts.source), ("licence", facts.licence)):
+            click.echo(f"  {title:8} {text}")
 
 
 @grouped_command(
@@ -77,21 +79,26 @@ Examples:
 def check(ctx: click.Context, name: str, root: Path, reads: str, options: dict[str, Any]) -> None:
     """Report what is missing or wrong in the folder ROOT of the data set NAME.
 
-    Looks for every file of every image and reads some images. The exit code is 0 if all is well, 1 if files are missing
-    or wrong, and 2 if the folder does not hold the data set at all.
+    Looks for every file of every image and reads some images. Without options of the data set, the number of images is
+    compared with the published one. The exit code is 0 if all is well, 1 if images or files are missing or files are
+    wrong, and 2 if the folder does not hold the data set at all.
     """
     from leadline.datasets import DATASETS, dataset
     from leadline.datasets.tree_check import check_tree
 
     if reads != "all" and not reads.isdigit():
         raise click.BadParameter(f"must be a number of images or 'all', got {reads!r}.", ctx, param_hint="--read")
+    plain = not options
     if name == "scenes":
         options = {"reference_only": False, **options}  # scenes without a reference are checked, too
     tree = dataset(name, root, **options)
     report = check_tree(tree, None if reads == "all" else int(reads))
-    for line in _report_lines(report, DATASETS[name].images):
+    facts = DATASETS[name]
+    # With options the number of images may rightly differ from the published one, e.g. for a single scene.
+    absent = max(0, facts.images - report.images) if plain and facts.images is not None else 0
+    for line in _report_lines(report, facts, absent):
         click.echo(line)
-    ctx.exit(0 if report.sound else 1)
+    ctx.exit(0 if report.sound and not absent else 1)
 
 
 @grouped_command(
@@ -175,7 +182,9 @@ def audit(
     """Look for background depth in the pixels of near objects, in the data set NAME in the folder ROOT.
 
     Counts the pixels beyond twice the median of their image, the images that have more than 10 % of them, and how many
-    of them have a near depth in a window around them. The exit code is 1 if images could not be read.
+    of them have a near depth in a window around them. Tanks and Temples is audited without any filter, and its scan is
+    checked against the rendered depth (in mm) and against the colours of the images, also shifted by a quarter of
+    their width for comparison. The exit code is 1 if images could not be read.
     """
     from leadline.datasets import dataset
     from leadline.datasets.far_pixel_audit import audit as run
@@ -189,14 +198,20 @@ def audit(
     click.echo(f"images affected {found.fraction_of_frames(share):.1%} have more than {share:.0%} far pixels")
     for radius, recovered in zip(found.radii, found.recovered, strict=True):
         click.echo(f"radius {radius:<8} {recovered:.1%} of the far pixels recovered")
+    for title, check, unit in _AUDIT_CHECKS:
+        quartiles = found.quartiles(check)
+        if quartiles is not None:
+            low, middle, high = quartiles
+            click.echo(f"{title:<15} {middle:.2f}{unit} in the median frame, quartiles {low:.2f} and {high:.2f}")
     if output is not None:
         write_audit(found, output)
         click.echo(f"wrote {output}")
     ctx.exit(_report_failures(found.failures))
 
 
-def _report_lines(report: TreeReport, expected: int | None) -> list[str]:
-    lines = [f"images     {report.images}" + (f" (the paper has {expected})" if expected is not None else "")]
+def _report_lines(report: TreeReport, facts: DatasetFacts, absent: int) -> list[str]:
+    expected = "" if facts.images is None else f" ({facts.counted_by} has {facts.images})"
+    lines = [f"images     {report.images}{expected}"]
     lines.append(f"missing    {_count(len(report.missing), 'file')}")
     lines += _shorten([str(path) for path in report.missing])
     sizes = ", ".join(f"{size} ({count})" for size, count in sorted(report.sizes.items()))
@@ -206,11 +221,15 @@ def _report_lines(report: TreeReport, expected: int | None) -> list[str]:
         lines.append(
             f"reference  in {len(report.coverage)} of {report.read}, valid in {low:.1%} to {high:.1%} of the pixels"
         )
+    for label, images in report.measurements.items():
+        lines.append(f"measured   {label!r} in {images} of {report.read}")
     if report.read:
         lines.append(f"camera     in {report.cameras} of {report.read}{'' if report.cameras else ': no normals'}")
     lines.append(f"faults     {_count(len(report.faults), 'image')}")
     lines += _shorten([reason for _, reason in report.faults])
-    lines.append("complete" if report.sound else "not complete")
+    if absent:
+        lines.append(f"absent     {_count(absent, 'image')} of {facts.images} are not in this folder at all")
+    lines.append("complete" if report.sound and not absent else "not complete")
     return lines
 
 

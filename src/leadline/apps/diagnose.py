@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
-from leadline.apps.terminal.commands import INPUTS, OUTPUTS, PATH, PRIOR, grouped_command, option, say, say_notes
+from leadline.apps.terminal.commands import (
+    INPUTS,
+    OUTPUTS,
+    PATH,
+    PRIOR,
+    grouped_command,
+    option,
+    refuse_given,
+    say,
+    say_notes,
+)
 from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
+from leadline.priors import RECOMMENDED
 
 if TYPE_CHECKING:
     from leadline.io.frames import FrameFiles, FrameOptions
@@ -55,9 +64,8 @@ It writes diagnosis.json with all numbers, and as PNG, SVG and PDF:
     help="If --sparse has another size than the image: move its measurements to the nearest pixels.",
 )
 @prior_flags(
-    text="Dense relative depth: a file or a network by its name. With --run: the label of a prior.  [default with "
-    "--run: the first]",
-    required=False,
+    text="Dense relative depth: a file or a network by its name. With --run: the label of a prior.",
+    default=f"{RECOMMENDED}; with --run the first",
 )
 @option("--resize-prior", group=PRIOR, is_flag=True, help="Interpolate a prior of another size to the image.")
 @option("--run", group=BENCHMARK, type=PATH, metavar="RUN", help="A benchmark run to take the image from.")
@@ -105,12 +113,12 @@ def command(
     from leadline.io.frames import FrameFiles, FrameOptions
 
     if run is None:
-        _refuse_given(("name", "dataset", "case", "methods"), "it selects from a --run, which is not given")
-        needed = {"image": image, "sparse": sparse, "prior": prior.spec, "reference": reference}
-        if image is None or sparse is None or prior.spec is None or reference is None:
+        refuse_given(("name", "dataset", "case", "methods"), "it selects from a --run, which is not given")
+        needed = {"image": image, "sparse": sparse, "reference": reference}
+        if image is None or sparse is None or reference is None:
             missing = ", ".join(param(name) for name, value in needed.items() if value is None)
             raise InputError(
-                f"{missing} missing: give all four of {', '.join(map(param, needed))}, or {param('run')} and --image."
+                f"{missing} missing: give all three of {', '.join(map(param, needed))}, or {param('run')} and --image."
             )
         prior_file, predictor = prior.open()
         frame_files = FrameFiles(image=image, sparse=sparse, prior=prior_file, valid=valid)
@@ -125,7 +133,7 @@ def command(
     else:
         if image is not None:
             raise InputError("with --run, --image names the image; leave the file out.")
-        _refuse_given((), "with --run, the inputs and options are those of the run", but=_RUN)
+        refuse_given((), "with --run, the inputs and options are those of the run", but=_RUN)
         results = _from_run(run, prior.spec, name, dataset, case, methods)
     from leadline.report.diagnostics import SCALED_PRIOR, diagnose, write_diagnosis
 
@@ -146,16 +154,6 @@ def command(
             f"most pixels lie in bins of {bin_width:g} m with fewer than 30 pixels ({', '.join(few)}); widen --bin.",
         )
     return 0
-
-
-def _refuse_given(names: Collection[str], why: str, *, but: Collection[str] = ()) -> None:
-    """Refuse given options that would be ignored: those of `names`, or all except `but`."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        wanted = name in names or (bool(but) and name not in but)
-        if wanted and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise InputError(f"{parameter.opts[0]} has no effect here: {why}.")
 
 
 def _from_files(

@@ -129,7 +129,11 @@ Exit code: 0 all done; 1 an image of several failed; 2 nothing could be done;
 """,
 )
 @click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=PATH)
-@prior_flags(text="The network; 'leadline priors' lists them.", metavar="NAME[:MODEL]", file=False)
+@prior_flags(
+    text="The network; 'leadline priors' lists them.",
+    metavar="NAME[:MODEL]",
+    file=False,
+)
 @output_option("-o", "--output", type=PATH, required=True, help="Folder for the predictions; made if not there.")
 @output_option(
     "--format", "file_format", type=click.Choice(FORMATS), default="npy", help="File format of the predictions."

@@ -10,8 +10,9 @@ from typing import Any
 from leadline.base.errors import FileError, InputError, LeadlineError, param
 from leadline.base.executors import processes, serial
 from leadline.batch.frame import FrameJob, ensure_compiled
-from leadline.batch.outcome import Outcome, State, file_hash, package_version
+from leadline.batch.outcome import Outcome, State, package_version
 from leadline.io.depth import DEPTH_SUFFIXES, read_image
+from leadline.io.files import file_hash
 from leadline.io.frames import FrameFiles
 from leadline.io.notes import Note, NoteKind, as_texts
 from leadline.io.priors import read_facts, write_prior

@@ -5,25 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.arrays import FloatArray
+from leadline.base.arrays import BoolArray, FloatArray, is_measured
 from leadline.base.errors import InputError, param
 from leadline.base.strict_json import dump_json
 from leadline.batch.outcome import (
     Outcome,
     State,
-    file_hash,
     outcome_of,
     package_version,
     reasons_to_redo,
     settings_record,
 )
 from leadline.core.options import CompletionOptions
+from leadline.io.files import file_hash
 from leadline.io.frames import FrameFiles, FrameInputs, FrameOptions, Measurements, read_frame
 from leadline.io.notes import Note, NoteKind, as_texts
 
@@ -38,6 +39,15 @@ FORMATS = {"png": ".png", "npy": ".npy", "npz": ".npz", "exr": ".exr", "pfm": ".
 EXTRAPOLATION = 10.0
 
 
+class PixelOrigin(IntEnum):
+    """Grey values of the mask: they can be seen, and compared with."""
+
+    NO_DEPTH = 0
+    LEFT_OUT = 85  # measured, and filled because the measurement is an outlier
+    FILLED = 170
+    MEASURED = 255
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """Options of the files that are written for a frame.
@@ -50,6 +60,7 @@ class OutputOptions:
     output_unit: str | None = None
     calibrated: bool = False  # whether the calibrated prior is written, too
     sigma: bool = False  # whether the standard deviation of the depth is computed and written
+    mask: bool = False  # whether a mask of measured, left out and filled pixels is written
     ply: bool = False  # whether a coloured point cloud is written; it needs a camera
 
     def __post_init__(self) -> None:
@@ -78,6 +89,8 @@ class OutputOptions:
             files["calibrated"] = folder / f"{stem}_calibrated{suffix}"
         if self.sigma:  # 16 bits of millimetres would lose most of it
             files["sigma"] = folder / f"{stem}_sigma{'.npy' if self.format == 'png' else suffix}"
+        if self.mask:
+            files["mask"] = folder / f"{stem}_mask.png"
         if cloud:
             files["sparse"] = folder / f"{stem}_sparse{suffix}"
             files["points"] = folder / f"{stem}_points.png"
@@ -184,7 +197,7 @@ def complete_frame(
     solved = time.perf_counter()
     if result.fit.count == 0:
         raise InputError(f"{files.sparse or files.points or files.image}: {result.fit.status.describe(param)}.")
-    notes += [*frame.notes, *result_notes(result, frame.sparse)]
+    notes += [*frame.notes, *result_notes(result, frame.sparse, without_prior=_is_without_prior(job))]
     paths["sidecar"].unlink(missing_ok=True)
     unit, more = _write_results(paths, frame, result, job.outputs)
     notes += more
@@ -208,17 +221,37 @@ def complete_frame(
     return Outcome(files.stem, State.DONE, result.summary(param), tuple(notes), tuple(paths.values()))
 
 
-def result_notes(result: Completion, sparse: FloatArray) -> list[Note]:
-    """Notes about stages that fell back or stopped early, and about extrapolated depth."""
+def _is_without_prior(job: FrameJob) -> bool:
+    return job.predictor is not None and job.predictor.spec == "none"
+
+
+def result_notes(result: Completion, sparse: FloatArray, *, without_prior: bool = False) -> list[Note]:
+    """Notes about stages that fell back or stopped early, and about extrapolated depth.
+
+    If the user wanted it `without_prior`, a constant one, it is no surprise that only its scale was fitted.
+    """
+    from leadline.core.fit.estimator import FitStatus
+
     notes = []
-    if result.fit.status is not type(result.fit.status).CONVERGED:
-        notes.append(Note(NoteKind.FIT, f"fit {result.fit.status.describe(param)}."))
+    expected = {FitStatus.CONVERGED, FitStatus.SCALE_ONLY} if without_prior else {FitStatus.CONVERGED}
+    if result.fit.status not in expected:
+        text = result.fit.status.describe(param)
+        notes.append(Note(NoteKind.FIT, f"fit {text}{'' if text.endswith('?') else '.'}"))
     if not result.reconstruction.converged:
         notes.append(Note(NoteKind.SOLVE, f"solve {result.reconstruction.status.describe(param)}."))
     extrapolated = _extrapolation(result.depth, sparse)
     if extrapolated:
         notes.append(Note(NoteKind.EXTRAPOLATED, extrapolated))
     return notes
+
+
+def origin_mask(result: Completion, sparse: FloatArray, valid: BoolArray | None = None) -> NDArray[np.uint8]:
+    """What each depth is, (H, W): a `PixelOrigin`. `valid` is False where measurements were not to be used."""
+    mask = np.where(np.isfinite(result.depth), np.uint8(PixelOrigin.FILLED), np.uint8(PixelOrigin.NO_DEPTH))
+    mask[is_measured(sparse) if valid is None else is_measured(sparse) & valid] = PixelOrigin.MEASURED
+    if result.outliers is not None:
+        mask.flat[result.outliers.where] = PixelOrigin.LEFT_OUT
+    return mask
 
 
 def write_in_fitting_unit(maps: Mapping[Path, FloatArray], units: tuple[str, ...]) -> str:
@@ -258,6 +291,9 @@ def _write_results(
     try:
         unit = write_in_fitting_unit(maps, units)
     except InputError as error:
+        doubts = [note.text for note in frame.notes if note.kind is NoteKind.UNIT_IMPLAUSIBLE]
+        if doubts:  # no format for the depth is the cure
+            raise InputError(f"the depth cannot be written: {doubts[0]}") from error
         text = f"{_extrapolation(result.depth, frame.sparse)} {error.args[0]}".strip()
         raise InputError(f"{text} The parameters are {param('output_unit')} and {param('format')}.") from error
     if result.sigma is not None:
@@ -273,6 +309,11 @@ def _write_results(
         write_in_fitting_unit({paths["sparse"]: frame.sparse}, units)
         picture = draw_projected_points(frame.image, frame.sparse, cloud.dropped(), heading=paths["points"].stem)
         atomic_write(paths["points"], lambda part: picture.save(part, format="PNG"))
+    if "mask" in paths:
+        from PIL import Image
+
+        mask = Image.fromarray(origin_mask(result, frame.sparse, frame.valid))
+        atomic_write(paths["mask"], lambda part: mask.save(part, format="PNG"))
     preview = draw_preview(frame.image, result.depth)
     atomic_write(paths["preview"], lambda part: preview.save(part, format="PNG"))
     if "cloud" in paths and frame.camera is not None:

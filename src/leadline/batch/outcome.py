@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import traceback
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from leadline.base.errors import FileError, LeadlineError, MissingExtra, param
+from leadline.base.errors import LeadlineError, MissingExtra, param
 from leadline.base.strict_json import json_ready
 from leadline.io.notes import Note
 
@@ -94,17 +93,6 @@ def reasons_to_redo(paths: Mapping[str, Path], hashes: Mapping[str, str], settin
     if missing and not reasons:
         reasons = [f"outputs are missing ({', '.join(missing)})"]
     return " and ".join(reasons)
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of the content of a file, or of the text files of a folder (KITTI's calibration)."""
-    try:
-        if path.is_dir():
-            contents = b"".join(entry.read_bytes() for entry in sorted(path.glob("*.txt")))
-            return hashlib.sha256(contents).hexdigest()
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}).") from error
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import dump_json
 from leadline.batch.frame import OutputOptions, write_in_fitting_unit
 from leadline.batch.outcome import package_version
-from leadline.io.cloud_projection import CloudProjection, project_cloud
+from leadline.io.cloud_projection import CloudProjection, project_cloud, projection_sidecar
+from leadline.io.files import file_hash
 from leadline.io.notes import Note, NoteKind, as_texts
 from leadline.io.placement import CloudFiles, ProjectionOptions
 
@@ -50,6 +53,10 @@ def write_projection(
     alignment = None if pixels is None else check_registration(found.depth, pixels)
     png = output.suffix.lower() == ".png"
     units = (output_unit,) if output_unit is not None else ("mm", "kitti") if png else ("m",)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{param('output')} {output}: its folder cannot be made ({error.strerror}).") from error
     unit = write_in_fitting_unit({paths["depth"]: found.depth}, units)
     notes = list(found.notes)
     if unit != units[0]:
@@ -68,6 +75,8 @@ def write_projection(
         "inputs": {name: str(path) for name, path in inputs.items() if path is not None},
         "outputs": {name: path.name for name, path in paths.items() if name != "sidecar"},
         "unit": unit,
+        "depth_sha256": file_hash(paths["depth"]),
+        "range": [float(np.nanmin(found.depth)), float(np.nanmax(found.depth))],
         **found.record(),
         "alignment": None if alignment is None else {**asdict(alignment), "aligned": alignment.aligned},
         "options": asdict(options),
@@ -84,12 +93,10 @@ def _output_paths(output: Path, image: Path | None, cloud: Path) -> dict[str, Pa
         raise InputError(
             f"{param('output')} {output}: give a file with one of the suffixes {', '.join(DEPTH_SUFFIXES)}."
         )
-    if not output.parent.is_dir():
-        raise FileError(f"{param('output')} {output}: the folder {output.parent} does not exist. Make it first.")
     paths = {"depth": output}
     if image is not None:
         paths["picture"] = output.with_name(f"{output.stem}_points.png")
-    paths["sidecar"] = output.with_suffix(".json")
+    paths["sidecar"] = projection_sidecar(output)
     inputs = {path.resolve() for path in (image, cloud) if path is not None}
     for path in paths.values():
         if path.resolve() in inputs:

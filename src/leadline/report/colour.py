@@ -18,6 +18,8 @@ Scheme = Literal["depth", "error"]
 Picture = NDArray[np.uint8]  # (H, W, 3) RGB
 
 UNKNOWN = (128, 128, 128)
+ABOVE = (150, 62, 204)
+"""Purple, for values beyond the end of an error scale; lighter than the scale's dark end, so that the two differ."""
 _STOPS: dict[Scheme, str] = {
     # far to near: dark blue, purple, coral, pale yellow
     "depth": "0b1039 2f1964 5c2383 982c7c ce3e5d ec6853 ff9555 fec879 fbf4be",
@@ -48,7 +50,12 @@ def round_up(value: float) -> float:
 
 
 def colourise(
-    values: FloatArray, *, low: float | None = None, high: float | None = None, scheme: Scheme = "depth"
+    values: FloatArray,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    scheme: Scheme = "depth",
+    above: tuple[int, int, int] | None = None,
 ) -> Picture:
     """A map as an RGB picture, (H, W, 3) uint8.
 
@@ -62,6 +69,8 @@ def colourise(
     low, high : float, optional
         Range of the colours; see `colour_range` for the default.
     scheme : {"depth", "error"}
+    above : (3,) tuple, optional
+        Colour of values larger than `high`, instead of that of the nearer end.
 
     Examples
     --------
@@ -84,6 +93,8 @@ def colourise(
     picture = np.empty((*values.shape, 3), np.uint8)
     picture[:] = UNKNOWN
     picture[known] = _ramp(position, scheme)
+    if above is not None:
+        picture[known & (values > high)] = above
     return picture
 
 

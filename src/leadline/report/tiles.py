@@ -32,6 +32,7 @@ _HEADING, _TITLE, _TEXT = 28, 19, 15  # font sizes in pixels
 # Four colours of Okabe and Ito, which colour-blind readers can distinguish, by their names in the caption.
 _COLOURS = {"orange": (213, 94, 0), "blue": (0, 114, 178), "green": (0, 158, 115), "pink": (204, 121, 167)}
 _WIDEST_TILE = 1200  # pixels
+_SHORTEST_BAR = 9  # times the height of its letters: the bar under a small preview
 
 
 class ColourBar(NamedTuple):
@@ -96,20 +97,63 @@ def draw_panel(rows: list[list[Tile]], *, heading: str = "", note: str = "", til
     return canvas
 
 
-def draw_preview(image: Picture, depth: FloatArray) -> Image:
-    """An image beside its depth in colours, with the colour scale in metres below, as a Pillow image."""
+def draw_preview(image: Picture, depth: FloatArray, *, unit: str | None = "m") -> Image:
+    """An image beside its depth in colours, with the colour scale below, as a Pillow image.
+
+    The scale is labelled in `unit`; with None the depth is relative, and the scale says only where near and far are.
+
+    The pictures keep their pixels. The letters of the scale grow with the pictures, so that they are legible when a
+    large preview is shown smaller; the canvas is wider than two small pictures if the scale needs it.
+    """
     from PIL import Image, ImageDraw
 
     low, high = colour_range(depth)
     pictures = Image.fromarray(np.hstack((image, colourise(depth, low=low, high=high))))
     if math.isnan(low):
         return pictures
-    size = max(_TEXT, pictures.width // 100)
-    canvas = Image.new("RGB", (pictures.width, pictures.height + 2 * size), "white")
+    size = max(_TEXT, pictures.width // 50, pictures.height // 45)
+    space = size // 2
+    bar = max(pictures.width // 2 - 3 * size, _SHORTEST_BAR * size)  # the end labels reach beyond the bar
+    title = f"depth ({unit})" if unit else "relative depth"
+    name = _length(ImageDraw.Draw(pictures), title, size)
+    width = max(pictures.width, name + bar + 4 * size)
+    canvas = Image.new("RGB", (width, pictures.height + 3 * size), "white")
     canvas.paste(pictures, (0, 0))
-    bar = ColourBar("depth", f"{low:.3g} m", f"{high:.3g} m")
-    _draw_bar(canvas, ImageDraw.Draw(canvas), bar, pictures.width - size // 2, pictures.height + size // 3, size)
+    draw = ImageDraw.Draw(canvas)
+    left, top = width - bar - 3 * size // 2, pictures.height + space
+    canvas.paste(Image.fromarray(colour_bar(bar, size, "depth")), (left, top))
+    draw.rectangle((left - 1, top - 1, left + bar, top + size), outline=_LINE)
+    _text(draw, (left - name - size, top - size // 8), title, size, _INK, name + 1)
+    ticks = [(f"{value:.3g}", share) for value, share in depth_ticks(low, high, closest=2.6 * size / bar)]
+    for label, share in ticks if unit else [("near", 0.0), ("far", 1.0)]:
+        place = left + round(share * (bar - 1))
+        draw.line((place, top + size, place, top + size + space // 2), fill=_GREY, width=max(1, size // 12))
+        length = _length(draw, label, size)
+        _text(draw, (place - length // 2, top + size + space // 2), label, size, _INK, length + 1)
     return canvas
+
+
+def depth_ticks(low: float, high: float, *, closest: float) -> list[tuple[float, float]]:
+    """Depths to label at a bar of `colour_bar` that spans `low` to `high` metres, and their places in [0, 1], in order.
+
+    Both ends are labelled, and between them round depths that are at least `closest` apart; numbers with fewer digits
+    come first. The bar is linear in inverse depth.
+
+    Examples
+    --------
+    >>> [(value, round(place, 3)) for value, place in depth_ticks(0.8, 8.0, closest=0.2)]
+    [(0.8, 0.0), (1.0, 0.222), (2.0, 0.667), (8.0, 1.0)]
+    """
+    if not high > low:
+        return [(low, 0.5)]
+    found = {low: 0.0, high: 1.0}
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1, 2, 5), (1.5, 3, 4, 7), (1.2, 2.5, 6, 8)):
+        for value in (float(f"{step * 10.0**decade:.3g}") for decade in decades for step in steps):
+            place = (1 / low - 1 / value) / (1 / low - 1 / high)
+            if all(abs(place - other) >= closest for other in found.values()) and low < value < high:
+                found[value] = place
+    return sorted(found.items())
 
 
 def draw_projected_points(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import socket
 import sys
 import time
@@ -163,7 +164,7 @@ def test_no_name_leaves_the_folder(name: str, role: Role) -> None:
     session = Session("key", "token", Path("/tmp/own"))
     upload = session.plan_upload(role, f"{name}x.png")
     assert upload.path.parent == Path("/tmp/own")
-    assert upload.path.name == f"{role.value}.png"
+    assert re.fullmatch(rf"{role.value}-[0-9a-f]+\.png", upload.path.name)
 
 
 def test_upload_limit(scene: dict[str, Path]) -> None:

@@ -157,7 +157,7 @@ def test_without_a_prior(visitor: Visitor, scene: dict[str, Path]) -> None:
     assert "a prior missing" in visitor.run("/api/complete", {"unit": "mm"})["error"]
     summary = visitor.complete({"unit": "mm", "prior": "none"})
     assert not summary["converged"]
-    assert any(note["text"].startswith("Fit: ") and note["warning"] for note in summary["notes"])
+    assert not any(note["warning"] for note in summary["notes"])  # a constant prior was the user's choice
     assert "--prior none" in summary["recipe"]["command"]
 
 
@@ -283,3 +283,11 @@ def test_maps_of_other_sizes(visitor: Visitor, scene: dict[str, Path], tmp_path:
         patch.chdir(tmp_path)
         exec(summary["recipe"]["python"].replace("print(result)", ""), names)  # what a reader would run
     assert names["result"].depth.tobytes() == downloaded_depth(visitor, summary).tobytes()
+
+
+def test_the_kind_of_a_prior_left_to_the_measurements(visitor: Visitor, scene: dict[str, Path]) -> None:
+    visitor.give(scene)
+    found = visitor.complete({**KIND, "prior_kind": "auto"})
+    assert any("the prior was taken as disparity" in note["text"] for note in found["notes"])
+    stated = visitor.complete(KIND)
+    assert found["exponent"] == stated["exponent"]

@@ -3,92 +3,20 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 
 import leadline
-from leadline.apps.studio.server import Limits, Studio
-from leadline.core.pipeline import warm_up
 from leadline.io.depth import read_depth, read_values
-from support.browser import DESKTOP, PHONE, chromium
-from support.studio_client import studio
+from support.browser import chromium
+from support.studio_page import download, finished, give, picture, server, shown, tab
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
-__all__ = ["chromium"]
-
-PATIENCE = 60_000  # milliseconds until a step counts as failed; no test depends on a shorter time
-DRIVER = "GL Driver Message"  # a warning about drawing in 3D without a graphics card, which the page cannot avoid
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Studio]:
-    warm_up()  # compiling takes longer than a step of a test may
-    with studio(limits=Limits(upload=2**20)) as running:
-        yield running
-
-
-@contextmanager
-def open_tab(chromium: Browser, server: Studio, **settings: Any) -> Iterator[Page]:
-    """The page, loaded. At the end it must have logged no error, and must have contacted nobody but the server."""
-    context = chromium.new_context(**{"viewport": DESKTOP, **settings})
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    complaints: list[str] = []
-    page.on("console", lambda entry: complaints.append(entry.text) if entry.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: complaints.append(request.url) if foreign(request.url, server) else None)
-    page.goto(server.url)
-    page.wait_for_selector("body[data-ready]")
-    yield page
-    context.close()
-    assert not [text for text in complaints if DRIVER not in text]
-
-
-@pytest.fixture
-def tab(chromium: Browser, server: Studio) -> Iterator[Page]:
-    with open_tab(chromium, server) as page:
-        yield page
-
-
-def foreign(url: str, server: Studio) -> bool:
-    return not url.startswith((server.url, "blob:", "data:"))
-
-
-def finished(page: Page) -> None:
-    """Wait until a result is shown with its curves, and no job is running."""
-    page.wait_for_selector("#chart-gain svg", state="visible")
-    page.wait_for_selector("#progress", state="hidden")
-    page.wait_for_load_state("networkidle")
-
-
-def download(page: Page, text: str) -> tuple[str, Path]:
-    with page.expect_download() as waiting:
-        page.click(f"#downloads a:has-text('{text}')")
-    return waiting.value.suggested_filename, waiting.value.path()
-
-
-def give(page: Page, scene: dict[str, Path], *roles: str) -> None:
-    for role in roles or ("image", "sparse", "prior"):
-        page.set_input_files(f"#file-{role}", scene[role])
-        page.wait_for_selector(f'.slot.filled[data-role="{role}"]')
-
-
-def shown(page: Page, selector: str) -> bytes:
-    return page.locator(selector).screenshot()
-
-
-def picture(page: Page) -> str:
-    """Address of the picture that is shown, which must have been loaded."""
-    assert page.locator("#frame img").first.evaluate("image => image.complete && image.naturalWidth > 0")
-    return page.get_attribute("#frame img", "src") or ""
+__all__ = ["chromium", "server", "tab"]
 
 
 def test_first_screen(tab: Page) -> None:
@@ -231,7 +159,7 @@ def test_wrong_files_show_the_reason(tab: Page, scene: dict[str, Path], tmp_path
     evil.write_text("no picture", encoding="utf-8")
     tab.set_input_files("#file-image", evil)
     tab.wait_for_selector('.slot.wrong[data-role="image"]')
-    assert "cannot be read" in tab.inner_text('.slot[data-role="image"]')
+    assert "is not a picture" in tab.inner_text('.slot[data-role="image"]')
     assert tab.title() == "leadline studio"
     large = tmp_path / "large.npy"
     np.save(large, np.ones((600, 600), np.float32))
@@ -278,160 +206,3 @@ def test_files_are_still_there_after_a_reload(tab: Page, scene: dict[str, Path])
     tab.wait_for_selector("#forget", state="hidden")
     tab.wait_for_selector("body[data-ready]")
     assert tab.locator(".slot.filled").count() == 0
-
-
-def test_the_position_in_the_queue_is_shown(tab: Page, server: Studio) -> None:
-    gate = threading.Event()
-
-    server.worker.submit("somebody else", "wait", lambda job: gate.wait(PATIENCE / 1000))
-    tab.click('[data-example="grid"]')
-    tab.wait_for_selector("#progress-text:has-text('Waiting for 1 other job')")
-    gate.set()
-    finished(tab)
-
-
-def test_waiting_work_can_be_cancelled(tab: Page, server: Studio) -> None:
-    gate = threading.Event()
-    server.worker.submit("somebody else", "wait", lambda job: gate.wait(PATIENCE / 1000))
-    tab.click('[data-example="grid"]')
-    tab.wait_for_selector("#progress-text:has-text('Waiting for 1 other job')")
-    tab.click("#cancel")
-    tab.wait_for_selector("#progress", state="hidden")
-    gate.set()
-    assert tab.locator("#result").is_hidden()
-    assert tab.locator("#error").is_hidden()
-
-
-def test_quick_changes_of_a_comparison_show_the_last_one(tab: Page, server: Studio) -> None:
-    tab.click('[data-example="grid"]')
-    finished(tab)
-    tab.click('[data-view="compare"]')
-    tab.wait_for_selector(".slide")
-    gate = threading.Event()
-    server.worker.submit("somebody else", "wait", lambda job: gate.wait(PATIENCE / 1000))
-    for key, value in (("left", "knn"), ("right", "glog"), ("what", "error"), ("left", "gmetric"), ("what", "normals")):
-        tab.select_option(f"#pair-{key}", value)
-    gate.set()
-    tab.wait_for_selector(".frame .tag:has-text('gmetric')")
-    tab.wait_for_selector("#progress", state="hidden")
-    tab.wait_for_selector("#viewer:not(.loading)")
-    labels = tab.locator(".frame .tag").all_inner_texts()
-    assert [label.split(":")[0] for label in labels] == ["gmetric", "glog"]
-    sources = tab.locator("#frame img").evaluate_all("images => images.map((image) => image.getAttribute('src'))")
-    assert [source.rsplit("/", 1)[1] for source in sources] == ["normals-gmetric", "normals-glog"]
-    assert [tab.input_value(f"#pair-{key}") for key in ("left", "right", "what")] == ["gmetric", "glog", "normals"]
-
-
-def test_a_view_stays_until_the_next_one_is_loaded(tab: Page, scene: dict[str, Path]) -> None:
-    give(tab, scene)
-    tab.select_option("#prior-kind", "disparity")
-    tab.click("#go")
-    finished(tab)
-    tab.click('[data-view="measurements"]')
-    tab.wait_for_selector(".paint")
-    held_back: list[Any] = []
-    tab.route("**/api/view/**", lambda route: held_back.append(route))
-    box = tab.locator(".paint").bounding_box()
-    assert box is not None
-    tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    before = picture(tab)
-    tab.click("#apply-mask")
-    tab.wait_for_selector("#notes li:has-text('under the drawn mask')")
-    tab.wait_for_selector("#viewer.loading")
-    assert picture(tab) == before  # loaded, and not black
-    for route in held_back:
-        route.continue_()
-    tab.unroute("**/api/view/**")
-    tab.wait_for_selector("#viewer:not(.loading)")
-    assert picture(tab) != before
-    finished(tab)
-
-
-def test_units_can_be_entered_as_metres_per_count(tab: Page, scene: dict[str, Path]) -> None:
-    give(tab, scene)
-    tab.select_option("#unit", "other")
-    assert "the metres per count" in tab.inner_text("#needs")
-    assert tab.locator("#go").is_disabled()
-    tab.fill("#unit-number", "0.002")
-    tab.keyboard.press("Tab")
-    tab.wait_for_selector("#unit-status:has-text('0.002 m')")
-    assert tab.locator("#go").is_enabled()
-    tab.select_option("#prior-kind", "disparity")
-    tab.click("#go")
-    finished(tab)
-    assert "--unit '0.002 m'" in tab.inner_text("#recipe-command")
-    _, path = download(tab, "Measurements as used")
-    expected = read_depth(scene["sparse"], 0.002).values
-    assert np.array_equal(np.load(path), expected, equal_nan=True)
-
-
-def test_the_way_back_to_the_examples(tab: Page) -> None:
-    tab.click('[data-example="grid"]')
-    finished(tab)
-    tab.click("#to-examples")
-    assert tab.locator("#result").is_hidden()
-    assert tab.locator(".example").first.is_visible()
-    assert tab.locator(".slot.filled").count() == 5  # nothing was removed
-    tab.click("#to-result")
-    assert tab.locator("#result").is_visible()
-    tab.click("#to-examples")
-    tab.click('[data-example="lidar"]')
-    finished(tab)
-    assert "lidar_points.ply" in tab.inner_text("#recipe-command")
-
-
-def test_a_prior_of_the_command_is_selected(chromium: Browser, scene: dict[str, Path]) -> None:
-    with studio(default_prior="none") as server, open_tab(chromium, server) as tab:
-        assert tab.input_value("#prior-from") == "none"
-        give(tab, scene, "image", "sparse")
-        assert tab.locator("#go").is_enabled()
-        give(tab, scene, "prior")
-        assert tab.input_value("#prior-from") == "file"  # a file was given
-
-
-def test_downloads_follow_the_exponent(tab: Page) -> None:
-    tab.click('[data-example="grid"]')
-    finished(tab)
-    _, fitted = download(tab, "Depth in metres")
-    tab.focus("#exponent")
-    for _ in range(12):
-        tab.keyboard.press("ArrowRight")
-    tab.wait_for_selector("#downloads a:has-text('at λ =')")
-    tab.wait_for_selector("#progress", state="hidden")
-    name, by_hand = download(tab, "Depth in metres")
-    assert "lambda" in name
-    assert not np.array_equal(np.load(by_hand), np.load(fitted))
-    assert "fitted exponent" in tab.inner_text("#held-note")
-
-
-def test_wording_on_a_touch_screen(chromium: Browser, server: Studio) -> None:
-    with open_tab(chromium, server, viewport=PHONE, has_touch=True, is_mobile=True) as tab:
-        assert "Drop" not in tab.inner_text("#scene .lead")
-        tab.tap('[data-example="grid"]')
-        finished(tab)
-        assert "Tap to set" in tab.inner_text("#chart-profile figcaption")
-        tab.tap('[data-view="points"]')
-        tab.wait_for_selector("#cloud-colour")
-        assert "shift" not in tab.inner_text("#tools")
-        assert "two fingers" in tab.inner_text("#tools")
-
-
-def test_a_mouse_is_told_about_shift(tab: Page) -> None:
-    tab.click('[data-example="grid"]')
-    finished(tab)
-    tab.click('[data-view="points"]')
-    tab.wait_for_selector("#cloud-colour")
-    assert "shift-drag" in tab.inner_text("#tools")
-
-
-def test_a_phone_needs_no_sideways_scrolling(tab: Page) -> None:
-    tab.set_viewport_size(PHONE)  # type: ignore[arg-type]
-    wide = "document.documentElement.scrollWidth"
-    assert tab.evaluate(wide) <= PHONE["width"]
-    tab.click('[data-example="grid"]')
-    finished(tab)
-    for view in ("measurements", "points", "compare"):
-        tab.click(f'[data-view="{view}"]')
-        tab.wait_for_load_state("networkidle")
-        assert tab.evaluate(wide) <= PHONE["width"], view
-    tab.wait_for_selector(".slide")

@@ -17,8 +17,9 @@ from click.testing import CliRunner
 
 from leadline.apps.cli import LazyGroup
 from leadline.base.errors import InputError, MissingExtra
+from leadline.bench.published.numbers import published_results
 from leadline.bench.records import Record
-from leadline.bench.results import PERCENTILES, pool, published_results
+from leadline.bench.results import PERCENTILES, pool
 from leadline.bench.tables import OURS, RESPONSE
 from leadline.report.figures import FIGURES, Source, draw, plotting, published_source
 from leadline.report.figures import cost as figures_cost
@@ -232,7 +233,7 @@ def test_speed_draws_median_seconds(source):
         ("coverage", "random:100"),
         ("speed", "run time"),
         ("motivation", "published numbers have none"),
-        ("qualitative", r"needs 'Ours \(paper\)'"),
+        ("qualitative", "needs 'Ours'"),
     ],
 )
 def test_a_figure_without_records_says_what_it_needs(name, reason):
@@ -346,7 +347,7 @@ def test_the_command_draws_what_it_can_and_notes_the_rest(tmp_path):
         (["--published"], "-o is missing"),
         (["-o", "x"], "RUN is missing"),
         ([str(tmp_path / "none"), "-o", "x"], "contains no run"),
-        (["--published", "--image", "a", "-o", "x"], "select from a run"),
+        (["--published", "--image", "a", "-o", "x"], "need the images of a run"),
     ):
         result = CliRunner().invoke(group, ["figures", *line])
         assert result.exit_code == 2

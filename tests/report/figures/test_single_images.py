@@ -41,7 +41,42 @@ def test_rules_choose_the_image(run_folder):
 def test_complete_systems_are_shown_before_baselines_and_ours_last():
     methods = ["Raw", "GDisp", "KNN", "Mine", OURS, "LWLR", RESPONSE]
     assert single_images.compared(methods) == ["Mine", "KNN", "LWLR", OURS]
-    assert single_images.compared([BEST, *methods]) == ["Mine", "KNN", OURS, BEST]
+    assert single_images.compared([BEST, *methods]) == ["Mine", "KNN", "LWLR", OURS, BEST]
+    systems = ["PromptDA", "Any2Full", "LDCM", "PriorDA", RESPONSE, OURS]
+    assert single_images.compared(systems) == ["PriorDA", "LDCM", "Any2Full", OURS]  # as in the paper
+
+
+def test_the_error_scale_of_qualitative_ends_as_in_the_paper_or_as_chosen(run_folder):
+    for largest, end in ((None, 0.3), (2.0, 2.0)):
+        drawing = draw("qualitative", run_source(run_folder, largest_error=largest))
+        assert drawing.numbers["error_scale_end"] == end
+        bars = [bar for axes in drawing.figure.axes for bar in axes.child_axes]
+        assert [label.get_text() for label in bars[0].get_xticklabels()] == ["error 0", f"> {end:g} m"]
+
+
+def test_near_linear_looks_for_an_image_with_a_high_correlation(run_folder, monkeypatch):
+    source = run_source(run_folder)
+    first, second = list(dict.fromkeys(record.image for record in source.records))
+
+    def absrel(image, value):
+        return [replace(r, absrel=value, mae=1.0) if r.image == image and r.method in FIXED else r for r in records]
+
+    records = list(source.records)
+    for image in (first, second):
+        records = absrel(image, 0.01)  # both are in the half with the lowest
+    source = replace(source, records=tuple(records))
+    measured = single_images.all_linearity
+
+    def correlated(results, methods):
+        found = measured(results, methods)
+        high = second in results.title
+        return {name: replace(entry, pearson=0.995 if high else 0.9) for name, entry in found.items()}
+
+    monkeypatch.setattr(single_images, "all_linearity", correlated)
+    assert second in draw("near-linear", source).numbers["title"]
+    monkeypatch.setattr(single_images, "NEAR_LINEAR", 0.5)  # the first one that is tried is enough
+    ratios = {c: single_images.mae_ratio(source.records_of(c)) for c in source.image_cases() if c.case == "distributed"}
+    assert max(ratios, key=lambda place: ratios[place]).image in draw("near-linear", source).numbers["title"]
 
 
 @pytest.mark.parametrize("name", ["regions", "motivation", "near-linear", "qualitative"])

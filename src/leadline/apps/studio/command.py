@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 import webbrowser
+from importlib.util import find_spec
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,9 @@ Examples:
     metavar="NAME[:MODEL]",
     help="Offer this network and select it, e.g. onnx:model.onnx. Networks with installed weights are offered anyway.",
 )
+@click.option(
+    "--download", is_flag=True, help="Download the weights of --prior without asking, if they are not on this machine."
+)
 @click.option("--device", help="Device of the networks: auto, cpu, cuda, cuda:1, mps.  [default: auto]")
 @click.option(
     "--upload-limit", type=click.FloatRange(min=0.01), default=256.0, show_default=True, help="Largest file in MB."
@@ -56,6 +60,7 @@ def command(
     port: int,
     no_browser: bool,
     priors: tuple[str, ...],
+    download: bool,
     device: str | None,
     upload_limit: float,
     idle: float,
@@ -65,11 +70,15 @@ def command(
     Only this machine can reach the page unless --host says otherwise, and no data leaves it. Uploaded files are kept
     in a temporary folder and removed when the command ends.
     """
-    from leadline.apps.studio.server import Limits
+    from leadline.apps.studio.server import LOCAL_HOSTS, Limits
+    from leadline.apps.terminal.weights import ensure_weights
 
     limits = Limits(int(upload_limit * 2**20), idle * 60)
     default_prior = predictor_name(priors[0]) if priors else None
-    studio = open_studio(host, port, find_predictors(priors, device), limits, default_prior)
+    predictors = find_predictors(priors, device, offer=host in LOCAL_HOSTS)  # visitors start no downloads
+    for spec in priors:
+        ensure_weights(predictors[predictor_name(spec)], approved=download)
+    studio = open_studio(host, port, predictors, limits, default_prior)
     # A supervisor's signal must clean up just as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not studio.local:
@@ -104,13 +113,18 @@ def open_studio(
     return open_studio(host, 0, predictors, limits, default_prior)
 
 
-def find_predictors(specs: tuple[str, ...], device: str | None) -> dict[str, Predictor]:
-    """Networks that the page offers, by name: those of `specs`, those whose weights are on this machine, and none."""
-    from leadline.priors import PRIORS, prior_options
+def find_predictors(specs: tuple[str, ...], device: str | None, *, offer: bool = False) -> dict[str, Predictor]:
+    """Networks that the page offers, by name: those of `specs`, those whose weights are on this machine, and none.
+
+    With `offer`, the recommended network is among them also without its weights, if its packages are installed.
+    """
+    from leadline.priors import PRIORS, RECOMMENDED, prior_options
     from leadline.priors.model_files import weights_present
     from leadline.priors.predictor import Predictor
 
-    available = [*specs, *(name for name in PRIORS if weights_present(name)), "none"]
+    offer = offer and find_spec("torch") is not None and find_spec("transformers") is not None
+    recommended = [RECOMMENDED] if offer else []
+    available = [*specs, *(name for name in PRIORS if weights_present(name)), *recommended, "none"]
     found = {}
     for spec in dict.fromkeys(available):
         name, _, _ = spec.partition(":")

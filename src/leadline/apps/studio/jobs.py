@@ -34,7 +34,7 @@ _ENDED = (JobState.DONE, JobState.FAILED)
 
 
 class JobCancelled(Exception):
-    """Raised by `Job.report` inside a job that was cancelled."""
+    """Raised inside a job that was cancelled, or whose result is not needed any more."""
 
 
 @dataclass(eq=False)
@@ -55,6 +55,12 @@ class Job:
     error: LeadlineError | None = None
     finished: threading.Event = field(default_factory=threading.Event)
     cancel_requested: bool = False
+    superseded: bool = False  # a newer job of the same owner and subject waits
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the result of a running job is still of use to its owner."""
+        return not (self.cancel_requested or self.superseded)
 
     def report(self, stage: str) -> None:
         """Announce the stage that begins now; raises JobCancelled if the owner has cancelled the job."""
@@ -89,6 +95,8 @@ class Worker:
                 old.finish(JobState.SUPERSEDED)
             if len(self._waiting) >= MAX_WAITING:
                 raise InputError(f"{MAX_WAITING} jobs are waiting already; try again in a while.")
+            if self._current is not None and (self._current.owner, self._current.subject) == (owner, subject):
+                self._current.superseded = True
             job = Job(str(next(self._numbers)), owner, subject, work)
             self._waiting.append(job)
             self._known[job.key] = job
@@ -144,7 +152,7 @@ class Worker:
                 job.result = job.work(job)
                 job.finish(JobState.DONE)
             except JobCancelled:
-                job.finish(JobState.CANCELLED)
+                job.finish(JobState.CANCELLED if job.cancel_requested else JobState.SUPERSEDED)
             except LeadlineError as error:
                 job.finish(JobState.FAILED, error)
             except MemoryError:

@@ -19,10 +19,10 @@ from leadline.base.errors import InputError
 from leadline.base.registry import suggestion
 from leadline.base.strict_json import dump_json
 from leadline.batch.frame import write_cloud, write_in_fitting_unit
-from leadline.batch.outcome import file_hash
 from leadline.core.fit.estimator import FitStatus
 from leadline.core.options import CompletionOptions
 from leadline.io.depth import write_depth
+from leadline.io.files import file_hash
 from leadline.io.notes import NoteKind
 from leadline.io.units import png_units
 from leadline.report.colour import Picture, Scheme, colour_bar, colour_range
@@ -95,13 +95,19 @@ def _notes(session: Session, result: Result) -> list[dict[str, Any]]:
     """Remarks about a result, and whether each is shown as a warning."""
     completion = result.scene.completion
     notes = [(session.render(note.text), note.kind in _WARNINGS) for note in result.notes]
-    if completion.fit.status is not FitStatus.CONVERGED:
+    # Without a prior, which is the user's choice, there is only a scale to fit.
+    expected = (FitStatus.CONVERGED, FitStatus.SCALE_ONLY) if result.request.prior == "none" else (FitStatus.CONVERGED,)
+    if completion.fit.status not in expected:
         notes.append((f"Fit: {session.render(completion.fit.status.value)}.", True))
     if not completion.reconstruction.converged:
         notes.append((f"Solve: {session.render(completion.reconstruction.status.value)}.", True))
     if result.measurements_removed:
         notes.append((f"{result.measurements_removed:,} measurements under the drawn mask were removed.", False))
-    if result.outliers:
+    if completion.outliers is not None and completion.outliers.prior_error is not None:
+        notes += [
+            (f"{line[0].upper()}{line[1:]}.", bool(result.outliers)) for line in completion.outliers.describe_regions()
+        ]
+    elif result.outliers:
         notes.append((f"{result.outliers:,} outliers were removed: they contradict all their neighbours.", True))
     if result.camera_source is CameraSource.ASSUMED:
         text = "No camera was given: the 3D view and the normals assume a field of view of "

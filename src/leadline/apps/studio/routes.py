@@ -31,6 +31,7 @@ from leadline.apps.studio.scene import (
     Result,
     comparable_methods,
     complete_scene,
+    inspect_safely,
     inspect_upload,
     run_method_on,
 )
@@ -38,6 +39,8 @@ from leadline.apps.studio.sessions import Role, Session
 from leadline.base.errors import InputError, param
 from leadline.io.depth import DEPTH_SUFFIXES
 from leadline.io.units import UNITS
+from leadline.priors import PRIORS
+from leadline.priors.model_files import needs_download
 from leadline.report.completed_scene import change_range, point_cloud_bytes
 
 if TYPE_CHECKING:
@@ -166,10 +169,19 @@ def get_colour_ramp(call: Call) -> Reply:
     return Reply(outputs.colour_ramp(call.path["scheme"]), "image/png")
 
 
+def offer_download(studio: Studio) -> dict[str, str]:
+    """Titles of the networks whose weights would be downloaded, which say so: to choose one is to agree."""
+    return {
+        name: f"{name}: downloads {PRIORS[name].size} parameters, licence {PRIORS[name].licence}"
+        for name in studio.predictors
+        if name in PRIORS and needs_download(name)
+    }
+
+
 def get_start(call: Call) -> Reply:
     """The choices that the page offers when it is loaded, and the files that the session already has."""
     studio = call.studio
-    titles = {PRIOR_FILE: "a file", "none": "none: interpolate the measurements smoothly"}
+    titles = {PRIOR_FILE: "a file", "none": "none: interpolate the measurements smoothly", **offer_download(studio)}
     start = {
         "examples": [{"name": name, "title": each.title, "text": each.text} for name, each in EXAMPLES.items()],
         "priors": [{"name": name, "title": titles.get(name, name)} for name in (PRIOR_FILE, *studio.predictors)],
@@ -227,7 +239,8 @@ def get_download(call: Call) -> Reply:
 
 
 def post_forget(call: Call) -> Reply:
-    """Remove all files of the session."""
+    """Remove all files of the session, and stop what reads them."""
+    call.studio.worker.cancel(call.session.key)
     call.session.clear()
     return reply_json({})
 
@@ -248,7 +261,9 @@ def load_example(call: Call, request: NameRequest, job: Job) -> dict[Role, FileF
     """Write the files of an example and describe them."""
     job.report("Rendering the example")
     write_example(call.session, request.name)
-    return {role: inspect_upload(call.session, role, EXAMPLE_UNITS.get(role)) for role in call.session.files}
+    uploads = call.session.files.values()
+    call.session.readable.update(upload.path for upload in uploads)  # this program wrote them
+    return {upload.role: inspect_upload(upload, EXAMPLE_UNITS.get(upload.role)) for upload in uploads}
 
 
 def inspect_file(call: Call, request: RoleRequest, job: Job) -> FileFacts:
@@ -256,13 +271,19 @@ def inspect_file(call: Call, request: RoleRequest, job: Job) -> FileFacts:
     job.report("Reading the file")
     if request.role not in call.session.files:
         raise InputError("this file is no longer there; drop it again.")
-    return inspect_upload(call.session, request.role, request.unit)
+    upload = call.session.files[request.role]
+    return inspect_safely(call.session, upload, request.unit, call.studio.reader, job)
 
 
 def complete(call: Call, request: CompleteRequest, job: Job) -> dict[str, Any]:
     """Complete the scene, which becomes the session's result."""
     studio, session = call.studio, call.session
-    result = complete_scene(session, request, studio.predictors, job.report)
+    uploads = dict(session.files)  # a file that arrives from now on is for the next job
+    for upload in uploads.values():
+        if upload.path not in session.readable:
+            job.report(f"Reading {upload.name}")
+            inspect_safely(session, upload, None, studio.reader, job)
+    result = complete_scene(session, uploads, request, studio.predictors, job.report)
     job.report("Drawing")
     session.result = result
     return outputs.summarize(session, result, studio.predictors, show_folders=studio.local)

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from leadline.apps.studio.form import parse_options
-from leadline.apps.studio.sessions import Role, Session
+from leadline.apps.studio.jobs import Job, JobCancelled
+from leadline.apps.studio.sessions import Role, Session, Upload
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError, LeadlineError, param
+from leadline.base.limited_process import CallStopped, LimitedProcess
 from leadline.base.registry import suggestion
 from leadline.batch.frame import ensure_compiled
 from leadline.core.options import CompletionOptions
-from leadline.core.prior import PriorKind
+from leadline.core.prior import PriorKindOrAuto
 from leadline.geometry.cameras import Camera
 from leadline.io.frames import FrameFiles, FrameInputs, FrameOptions, Predict, read_frame
 from leadline.io.notes import Note, NoteKind, rename_parameter
+from leadline.priors.hub import supervise
 from leadline.report.completed_scene import CompletedScene, HeldExponent, SceneScores
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ ASSUMED_VIEW_DEG = 60.0
 """Horizontal field of view of the camera where none is given: between a phone's and a webcam's."""
 METHOD_TITLES = {"result": "this result", "best": "leadline (best)", "ours": "the paper's method"}
 """Titles in comparisons: of the result itself, and of methods whose names do not explain themselves."""
+Uploads = Mapping[Role, Upload]
 _REVISIONS = itertools.count(1)
 
 
@@ -47,7 +51,7 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     prior: str = PRIOR_FILE
     unit: str | None = None
-    prior_kind: PriorKind | None = None
+    prior_kind: PriorKindOrAuto | None = None
     reference_unit: str | None = None
     uncertainty: bool = False
     options: dict[str, str] = {}  # msgspec copies an empty default
@@ -118,8 +122,8 @@ class Result:
         return self.scene.score(depth, with_normals=self.camera_source is CameraSource.FILE)
 
 
-def inspect_upload(session: Session, role: Role, unit: str | None) -> FileFacts:
-    """Read a file of the session and return facts about its content."""
+def inspect_upload(upload: Upload, unit: str | None) -> FileFacts:
+    """Read a file and return facts about its content."""
     import numpy as np
 
     from leadline.io.cameras import read_camera, read_extrinsics
@@ -127,7 +131,7 @@ def inspect_upload(session: Session, role: Role, unit: str | None) -> FileFacts:
     from leadline.io.depth import read_depth, read_image, read_values
     from leadline.report.colour import colour_range
 
-    name, path = session.files[role].name, session.files[role].path
+    role, name, path = upload.role, upload.name, upload.path
     if role is Role.SPARSE and path.suffix in CLOUD_SUFFIXES:
         return FileFacts(name, points=len(read_cloud(path)))
     if role in (Role.SPARSE, Role.REFERENCE):
@@ -146,16 +150,33 @@ def inspect_upload(session: Session, role: Role, unit: str | None) -> FileFacts:
     return FileFacts(name, size=(width, height))
 
 
+def inspect_safely(session: Session, upload: Upload, unit: str | None, reader: LimitedProcess, job: Job) -> FileFacts:
+    """`inspect_upload` in another process, which a damaged file may occupy or end without harm to this one."""
+    try:
+        facts = reader.call(inspect_upload, upload, unit, wanted=lambda: job.wanted)
+    except CallStopped:
+        raise JobCancelled from None
+    except LeadlineError as error:
+        text = error.render(param)
+        raise InputError(text if str(upload.path) in text else f"{upload.name}: {text}") from error
+    session.readable.add(upload.path)
+    return facts
+
+
 def complete_scene(
-    session: Session, request: CompleteRequest, predictors: Mapping[str, Predictor], report: Callable[[str], None]
+    session: Session,
+    uploads: Uploads,
+    request: CompleteRequest,
+    predictors: Mapping[str, Predictor],
+    report: Callable[[str], None],
 ) -> Result:
-    """Complete the scene of the session's files; `report` is called with a sentence at the beginning of each stage."""
+    """Complete the scene of `uploads`; `report` is called with a sentence at the beginning of each stage."""
     from leadline.core import pipeline
     from leadline.io.frame_checks import exclude_painted
 
     flags, options = parse_options(request.options)
     report("Reading the files")
-    files = _frame_files(session, request)
+    files = _frame_files(uploads, request)
     is_cloud = files.points is not None
     frame_options = FrameOptions(
         unit=None if is_cloud else request.unit,
@@ -165,10 +186,9 @@ def complete_scene(
     )
     inputs = read_frame(files, frame_options, _predict(session, request.prior, predictors, report))
     sparse, removed = inputs.sparse, 0
-    mask = session.path_of(Role.MASK)
-    if mask is not None:
-        sparse, removed = exclude_painted(inputs.sparse, mask)
-    reference, reference_notes = _read_reference(session, request, inputs)
+    if Role.MASK in uploads:
+        sparse, removed = exclude_painted(inputs.sparse, uploads[Role.MASK].path)
+    reference, reference_notes = _read_reference(uploads, request, inputs)
     height, width = sparse.shape
     if inputs.camera is None:
         source = CameraSource.ASSUMED
@@ -215,26 +235,27 @@ def comparable_methods() -> dict[str, str]:
     return METHOD_TITLES | ready
 
 
-def _frame_files(session: Session, request: CompleteRequest) -> FrameFiles:
-    """The session's files as those of a frame."""
+def _frame_files(uploads: Uploads, request: CompleteRequest) -> FrameFiles:
+    """The uploaded files as those of a frame."""
+    paths = {role: upload.path for role, upload in uploads.items()}
     needed = {Role.IMAGE: "an image", Role.SPARSE: "measurements"}
     if request.prior == PRIOR_FILE:
         needed[Role.PRIOR] = "a prior"
-    missing = [text for role, text in needed.items() if role not in session.files]
+    missing = [text for role, text in needed.items() if role not in uploads]
     if missing:
         raise InputError(f"{' and '.join(missing)} missing: drop the file onto its field, or try an example.")
-    measurements = session.files[Role.SPARSE]
+    measurements = uploads[Role.SPARSE]
     is_cloud = measurements.path.suffix in CLOUD_SUFFIXES
-    if is_cloud and Role.CAMERA not in session.files:
+    if is_cloud and Role.CAMERA not in uploads:
         raise InputError(f"{measurements.name}: a point cloud needs the camera of the image: add {param('camera')}.")
     return FrameFiles(
-        image=session.files[Role.IMAGE].path,
+        image=paths[Role.IMAGE],
         sparse=None if is_cloud else measurements.path,
         points=measurements.path if is_cloud else None,
-        prior=session.path_of(Role.PRIOR) if request.prior == PRIOR_FILE else None,
-        camera=session.path_of(Role.CAMERA),
-        extrinsics=session.path_of(Role.EXTRINSICS) if is_cloud else None,
-        stem=Path(session.files[Role.IMAGE].name).stem,
+        prior=paths[Role.PRIOR] if request.prior == PRIOR_FILE else None,
+        camera=paths.get(Role.CAMERA),
+        extrinsics=paths.get(Role.EXTRINSICS) if is_cloud else None,
+        stem=Path(uploads[Role.IMAGE].name).stem,
     )
 
 
@@ -250,8 +271,13 @@ def _predict(
     def predict(image: NDArray[np.uint8], stem: str) -> SourcedPrior:
         if session.prediction is None or session.prediction[0] != name:
             report(f"Predicting with {name}")
+
+            def show(arrived: int, size: int) -> None:
+                report(f"Downloading {name}: {arrived / 1e6:.1f} of {size / 1e6:.1f} MB")
+
             try:
-                session.prediction = name, predictors[name].predict(image, stem)
+                with supervise(progress=show):  # the choice of a network that is not here says that it is downloaded
+                    session.prediction = name, predictors[name].predict(image, stem)
             except LeadlineError as error:
                 # Visitors from other machines should not see the folder of the model.
                 model = predictors[name].spec.partition(":")[2]
@@ -263,11 +289,11 @@ def _predict(
 
 
 def _read_reference(
-    session: Session, request: CompleteRequest, inputs: FrameInputs
+    uploads: Uploads, request: CompleteRequest, inputs: FrameInputs
 ) -> tuple[FloatArray | None, tuple[Note, ...]]:
     from leadline.io.depth import read_depth
 
-    upload = session.files.get(Role.REFERENCE)
+    upload = uploads.get(Role.REFERENCE)
     if upload is None:
         return None, ()
     try:

@@ -23,6 +23,7 @@ from leadline.apps.studio.jobs import Worker
 from leadline.apps.studio.routes import ENDPOINTS, Access, Call, Endpoint, Refused, Reply, reply_json
 from leadline.apps.studio.sessions import Role, Session, Sessions
 from leadline.base.errors import InputError, LeadlineError, MissingExtra, param
+from leadline.base.limited_process import LimitedProcess
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -38,7 +39,7 @@ Answer = Callable[["Request", "Session | None"], Awaitable[Reply]]
 
 COOKIE = "leadline_studio"
 TOKEN_HEADER = "X-Leadline-Token"
-_LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 _SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -60,6 +61,8 @@ class Limits:
 
     upload: int = 256 * 2**20  # bytes per file
     idle: float = 3600.0  # seconds without a request until a session's files are removed
+    reading: float = 60.0  # seconds that the decoding of an uploaded file may take
+    memory: int = 4 * 2**30  # bytes that it may take
 
 
 class Studio:
@@ -101,8 +104,9 @@ class Studio:
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self.predictors, self.default_prior = dict(predictors), default_prior
         self.limits = limits or Limits()
-        self.sessions = Sessions(self.limits.idle)
         self.worker = Worker()
+        self.sessions = Sessions(self.limits.idle, self.worker.cancel)
+        self.reader = LimitedProcess(self.limits.reading, self.limits.memory)
         config = uvicorn.Config(
             _make_application(self),
             http="h11",
@@ -120,7 +124,7 @@ class Studio:
     @property
     def local(self) -> bool:
         """Whether only this machine can reach the server."""
-        return self.host in _LOCAL_HOSTS
+        return self.host in LOCAL_HOSTS
 
     @property
     def url(self) -> str:
@@ -139,6 +143,7 @@ class Studio:
     def close(self) -> None:
         """Free the address, and remove every file of every session."""
         self._closing.set()
+        self.reader.close()
         self.worker.close()
         self._socket.close()
         self.sessions.close()

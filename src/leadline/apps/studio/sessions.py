@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -57,10 +58,7 @@ class Session:
     prediction: tuple[str, SourcedPrior] | None = None  # of the image, with the name of the network
     last_used: float = field(default_factory=time.monotonic)
     example: str | None = None  # the example that wrote the files, if one did
-
-    def path_of(self, role: Role) -> Path | None:
-        """Where the file of this role is, if there is one."""
-        return self.files[role].path if role in self.files else None
+    readable: set[Path] = field(default_factory=set)  # files that are known to be read without harm
 
     def names(self) -> dict[Role, str]:
         """The names of the files on the user's machine."""
@@ -75,7 +73,8 @@ class Session:
             raise InputError(
                 f"{shown or 'this file'}: the name needs a suffix such as .png or .npy, which determines the format."
             )
-        return Upload(role, shown, self.folder / f"{role.value}{suffix}")
+        # A new name each time: a file that was found harmless cannot be replaced by another before it is read.
+        return Upload(role, shown, self.folder / f"{role.value}-{secrets.token_hex(4)}{suffix}")
 
     def add(self, upload: Upload) -> None:
         """Register a file that has been written, and delete the one that had its role before."""
@@ -95,6 +94,7 @@ class Session:
     def clear(self) -> None:
         """Delete every file and the result."""
         self.files.clear()
+        self.readable.clear()
         self.result, self.prediction, self.example = None, None, None
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
@@ -108,10 +108,14 @@ class Session:
 
 
 class Sessions:
-    """All sessions, in one temporary folder that `close` removes; each ends after `idle` seconds without a request."""
+    """All sessions, in one temporary folder that `close` removes; each ends after `idle` seconds without a request.
 
-    def __init__(self, idle: float) -> None:
+    `on_end` is called with the key of a session that has ended.
+    """
+
+    def __init__(self, idle: float, on_end: Callable[[str], None] = lambda key: None) -> None:
         self.idle = idle
+        self._on_end = on_end
         self.root = Path(tempfile.mkdtemp(prefix="leadline-studio-"))
         self._all: dict[str, Session] = {}
         self._lock = threading.Lock()
@@ -147,6 +151,7 @@ class Sessions:
             for session in stale:
                 del self._all[session.key]
         for session in stale:
+            self._on_end(session.key)
             session.result = None
             shutil.rmtree(session.folder, ignore_errors=True)
 

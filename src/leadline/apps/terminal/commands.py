@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -84,6 +84,18 @@ def _current_parameter(name: str) -> click.Parameter | None:
     context = click.get_current_context(silent=True)
     parameters = context.command.params if context is not None else []
     return next((parameter for parameter in parameters if parameter.name == name), None)
+
+
+def refuse_given(names: Collection[str], why: str, *, but: Collection[str] = ()) -> None:
+    """Refuse given options that would be ignored: those of `names`, or all except `but`."""
+    from leadline.base.errors import InputError
+
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        wanted = name in names or (bool(but) and name not in but)
+        if wanted and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise InputError(f"{parameter.opts[0]} has no effect here: {why}.")
 
 
 INPUTS, PRIOR, CAMERA, OUTPUTS, PRESET, RUN = "Inputs", "Prior", "Camera", "Outputs", "Preset", "Run"

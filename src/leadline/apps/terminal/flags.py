@@ -19,13 +19,14 @@ import click
 from leadline.apps.terminal.commands import PATH, PRESET, PRIOR, Numbers, key_value_option, option
 from leadline.base.errors import InputError, param
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
+from leadline.priors import RECOMMENDED
 
 if TYPE_CHECKING:
-    from leadline.core.prior import PriorKind
+    from leadline.core.prior import PriorKindOrAuto
     from leadline.priors.predictor import Predictor
 
 
-KINDS = ("depth", "disparity", "log_depth")
+KINDS = ("depth", "disparity", "log_depth", "auto")
 _PREFIX = "prior_"
 Made = TypeVar("Made")
 
@@ -35,13 +36,14 @@ class PriorFlags:
     """The flags of a prior as they were given."""
 
     spec: str | None
-    kind: PriorKind | None
+    kind: PriorKindOrAuto | None
     floor: float | None
     device: str | None
     dtype: str | None
     option: dict[str, Any]
     cache: Path | None
     no_cache: bool
+    download: bool = False
 
     def open(self, focal: float | None = None) -> tuple[Path | None, Predictor | None]:
         """The file or folder of the prior, or else the network that predicts it.
@@ -50,7 +52,7 @@ class PriorFlags:
         """
         from leadline.priors.predictor import find_prior_file
 
-        path = find_prior_file(self.spec or "")
+        path = find_prior_file(self.spec or RECOMMENDED)
         if path is None:
             return None, self.predictor(focal=focal)
         for name in ("device", "dtype", "option", "cache", "no_cache"):
@@ -61,12 +63,13 @@ class PriorFlags:
 
     def predictor(self, *, focal: float | None = None, spec: str | None = None) -> Predictor:
         """The network; `spec` replaces the one of the flag."""
+        from leadline.apps.terminal.weights import ensure_weights
         from leadline.priors import prior_options
         from leadline.priors.predictor import Predictor, default_cache_folder
 
         if self.cache is not None and self.no_cache:
             raise InputError(f"{param('cache')} and {param('no_cache')} exclude each other; give one of them.")
-        spec = spec or self.spec or ""
+        spec = spec or self.spec or RECOMMENDED
         named: dict[str, Any] = {name: getattr(self, name) for name in ("kind", "floor", "device", "dtype")}
         named = {name: value for name, value in named.items() if value is not None}
         takes_focal = "focal" in prior_options(spec.partition(":")[0])
@@ -78,7 +81,9 @@ class PriorFlags:
                 f"{param('prior_option', f'{twice[0]}=...')}: {twice[0]} is set by another flag, too; give one of them."
             )
         cache = None if self.no_cache else self.cache or default_cache_folder()
-        return Predictor(spec, {**named, **self.option}, cache)
+        predictor = Predictor(spec, {**named, **self.option}, cache)
+        ensure_weights(predictor, approved=self.download)
+        return predictor
 
 
 def take_fields(kind: type[Made], values: dict[str, Any], **others: Any) -> Made:
@@ -88,7 +93,7 @@ def take_fields(kind: type[Made], values: dict[str, Any], **others: Any) -> Made
 
 
 def prior_flags(
-    *, text: str, metavar: str = "PATH|NAME[:MODEL]", required: bool = True, file: bool = True
+    *, text: str, metavar: str = "PATH|NAME[:MODEL]", default: str = RECOMMENDED, file: bool = True
 ) -> Callable[..., Any]:
     """Decorate a command with the flags of a prior, which it receives as the one argument `prior`, a `PriorFlags`.
 
@@ -107,7 +112,7 @@ def prior_flags(
     def flag(name: str, field: str, **settings: Any) -> Callable[..., Any]:
         return option(name, f"{_PREFIX}{field}", group=PRIOR, help=described[field], **settings)
 
-    options = [option("--prior", f"{_PREFIX}spec", group=PRIOR, required=required, metavar=metavar, help=text)]
+    options = [option("--prior", f"{_PREFIX}spec", group=PRIOR, metavar=metavar, help=f"{text}  [default: {default}]")]
     if file:
         options += [flag("--prior-kind", "kind", type=click.Choice(KINDS)), flag("--prior-floor", "floor", type=float)]
     options += [
@@ -116,6 +121,13 @@ def prior_flags(
         key_value_option("--prior-option", f"{_PREFIX}option", group=PRIOR, help=described["option"]),
         flag("--cache", "cache", type=PATH),
         option("--no-cache", f"{_PREFIX}no_cache", group=PRIOR, is_flag=True, help="Do not cache predictions."),
+        option(
+            "--download",
+            f"{_PREFIX}download",
+            group=PRIOR,
+            is_flag=True,
+            help="Download the network's weights without asking, if they are not on this machine.",
+        ),
     ]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

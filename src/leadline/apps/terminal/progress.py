@@ -202,11 +202,18 @@ def rich_table(table: Table) -> RichTable:
 
     from leadline.bench.render import format_row
 
-    shown = RichTable(title=table.title, title_justify="left", title_style="bold", header_style="")
+    shown = RichTable(
+        title=table.title,
+        title_justify="left",
+        title_style="bold",
+        header_style="",
+        caption=table.convention or None,
+        caption_justify="left",
+    )
     shown.add_column(table.corner)
     for column in table.columns:
         head = f"{column.group}\n{column.head}" if column.group else column.head
-        shown.add_column(Text(head), justify="right", no_wrap=True)
+        shown.add_column(Text(head), justify="left" if column.is_text else "right", no_wrap=not column.is_text)
     marked = table.marked()
     for b, block in enumerate(table.blocks):
         if block.title:

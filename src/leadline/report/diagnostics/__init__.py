@@ -138,6 +138,7 @@ def write_diagnosis(diagnosis: Diagnosis, results: ImageResults, folder: Path) -
         The reason if there is no plot of point groups, else empty.
     """
     from leadline.report.diagnostics import plots
+    from leadline.report.diagnostics.group_plot import plot_point_groups
     from leadline.report.figures.plotting import save_figure, save_numbers
 
     numbers, no_groups = diagnosis.to_dict(), ""
@@ -147,7 +148,7 @@ def write_diagnosis(diagnosis: Diagnosis, results: ImageResults, folder: Path) -
         "errors": plots.plot_errors(diagnosis),
     }
     try:
-        groups = plots.plot_point_groups(results)
+        groups = plot_point_groups(results)
         figures["groups"], numbers["groups"] = groups.figure, groups.numbers
     except InputError as error:
         no_groups = str(error)

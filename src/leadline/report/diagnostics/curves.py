@@ -19,7 +19,8 @@ from scipy.ndimage import distance_transform_edt
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import InputError, param
 from leadline.bench.metrics import DepthScores, depth_scores
-from leadline.core.fit.descent import Problem, Sums, Theta, fixed_coordinate, levenberg_marquardt
+from leadline.core.fit.curve import from_centred, response_of
+from leadline.core.fit.descent import Problem, fixed_coordinate, levenberg_marquardt
 from leadline.core.fit.response import Response, forward
 
 Vector = NDArray[np.float64]
@@ -144,20 +145,6 @@ class ExponentProfile:
         }
 
 
-class _FixedExponent:
-    """The objective of the fit with the exponent held: its gradient is zero, so no step changes it."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.floor = problem, problem.floor
-
-    def __call__(self, theta: Theta) -> Sums:
-        cost, gradient, matrix = self.problem(theta)
-        gradient, matrix = gradient.copy(), matrix.copy()
-        gradient[0] = matrix[0, 1:] = matrix[1:, 0] = 0.0
-        matrix[0, 0] = matrix[1, 1]  # any positive number; this one does not change the scale of the damping
-        return cost, gradient, matrix
-
-
 def fit_at_exponent(
     exponent: float, prior: FloatArray, measured: FloatArray, prior_range: tuple[float, float] | None = None
 ) -> Response:
@@ -176,16 +163,17 @@ def fit_at_exponent(
     centre, scale = math.exp(float(x.mean())), math.exp(float(y.mean()))
     x, y = x - math.log(centre), y - math.log(scale)
     domain = (math.log(low) - math.log(centre), math.log(high) - math.log(centre))
-    objective = _FixedExponent(Problem(x, s / scale, domain))
-    theta = fixed_coordinate(x, y, exponent, domain)
-    if theta is None:
+    problem = Problem(x, s / scale, domain)
+    line = fixed_coordinate(x, y, exponent, domain)
+    if line is None:
         # Gain 1 and the offset of the best constant factor: t = k h, which every exponent and prior admits.
         factor = math.log(float((s * h).sum() / (h * h).sum()) * centre / scale)
-        theta = np.array([exponent, exponent * factor, float(forward(math.exp(factor), exponent, 1.0))])
-    if not math.isfinite(objective(theta)[0]):
+        line = np.array([exponent, exponent * factor, float(forward(math.exp(factor), exponent, 1.0))])
+    theta = from_centred(line, problem.ends)
+    if not math.isfinite(problem(theta)[0]):
         raise InputError(f"the prior spans too wide a range for the exponent {exponent:g}.")
-    theta = levenberg_marquardt(objective, theta, _STEPS, _TOLERANCE)[0]
-    return Response.from_centred(centre, exponent, math.exp(theta[1]), float(theta[2]), scale)
+    theta = levenberg_marquardt(problem, theta, _STEPS, _TOLERANCE, fixed_exponent=True)[0]
+    return response_of(theta, problem.ends, centre, scale)
 
 
 def exponent_profile(

@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import InputError
-from leadline.bench.tables import BEST, OURS, RESPONSE
-from leadline.core.fit.response import forward
-from leadline.report.colour import colour_bar, colourise, round_up
+from leadline.bench.tables import BEST, FIXED, OURS, RESPONSE
+from leadline.report.colour import ABOVE, colour_bar, colourise, round_up
 from leadline.report.diagnostics import ADAPTIVE, SCALED_PRIOR, Diagnosis, chosen_exponent
 from leadline.report.diagnostics.curves import FIXED_EXPONENTS
-from leadline.report.diagnostics.linearity import Linearity, Window
-from leadline.report.diagnostics.point_groups import PointGroups, point_groups
+from leadline.report.diagnostics.linearity import Linearity
 from leadline.report.figures.plotting import (
     BLUE,
     GREEN,
@@ -25,7 +22,6 @@ from leadline.report.figures.plotting import (
     ORANGE,
     PURPLE,
     WIDTH,
-    Drawing,
     marks,
     new_figure,
     styled,
@@ -37,12 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-GROUP_COLOURS = (BLUE, ORANGE, GREEN)
-GROUP_NAMES = ("near group", "middle group", "all other pixels")
 ERROR_PERCENTILE = 95.0  # percentile of the errors at which the colour scale ends
-LARGEST_DRAWN_EXPONENT = 5.0
-"""Beyond it, depths that differ by a factor of 2.5 differ by more than 100 in the response coordinate, so a plot would
-show the nearest pixels only."""
 _COORDINATES: dict[str, tuple[str, Any, str]] = {
     "disparity": (BLUE, "-", "v"),
     "log depth": (GREEN, "--", "^"),
@@ -52,21 +43,29 @@ _COORDINATES: dict[str, tuple[str, Any, str]] = {
 
 
 @styled
-def plot_linearity(results: ImageResults, linearity: Mapping[str, Linearity]) -> Figure:
+def plot_linearity(
+    results: ImageResults, linearity: Mapping[str, Linearity], *, largest_error: float | None = None
+) -> Figure:
     """Error maps above, predicted against true depth below; the first column shows the image and the scaled prior.
 
-    `linearity` is that of methods and of `SCALED_PRIOR`, all over the same window.
+    `linearity` is that of methods and of `SCALED_PRIOR`, all over the same window; `largest_error` is that of
+    `show_errors`.
     """
     methods = [name for name in linearity if name != SCALED_PRIOR]
     columns = 1 + len(methods)
     side = max(WIDTH / columns, 0.88)  # inches; the numbers above a plot need this width
     height, width = results.reference.shape
-    figure = new_figure(side * height / width * 0.95 + side + 1.05, side * columns)
+    figure = new_figure(side * height / width * 0.95 + side + 1.3, side * columns)
     grid: Any = figure.subplots(2, columns, height_ratios=(height / width, 1.0), squeeze=False)
     show_picture(grid[0][0], results.image, "image")
     errors = {name: np.abs(results.predictions[name].depth - results.reference) for name in methods}
-    fitted = f"response, λ = {format_number(chosen_exponent(results))}"
-    show_errors(grid[0][1:], errors, [fitted if name == RESPONSE else name for name in methods])
+    exponents = {**dict(zip(FIXED, (-1.0, 1.0, 0.0), strict=True)), RESPONSE: chosen_exponent(results)}
+    named = {RESPONSE: "response"}
+    titles = [
+        f"{named.get(name, name)}\nλ = {format_number(exponents[name])}" if name in exponents else name
+        for name in methods
+    ]
+    show_errors(grid[0][1:], errors, titles, high=largest_error)
     for axes, name in zip(grid[1], (SCALED_PRIOR, *methods), strict=True):
         draw_linearity(axes, linearity[name], metric=name != SCALED_PRIOR)
     grid[1][0].set_ylabel("ground truth (m)")
@@ -107,15 +106,32 @@ def show_picture(axes: Axes, picture: NDArray[np.uint8], title: str) -> None:
     axes.spines[:].set_visible(False)
 
 
-def show_errors(row: Sequence[Axes], errors: Mapping[str, FloatArray], titles: Sequence[str]) -> float:
-    """Show maps of absolute error on one scale, with a colour bar under the last; returns the scale's end in metres."""
-    every = np.concatenate([values[np.isfinite(values)] for values in errors.values()])
-    high = round_up(float(np.percentile(every, ERROR_PERCENTILE))) if every.size else 1.0
+def show_errors(
+    row: Sequence[Axes],
+    errors: Mapping[str, FloatArray],
+    titles: Sequence[str],
+    *,
+    high: float | None = None,
+) -> float:
+    """Show maps of absolute error on one scale, with a colour bar under the last; returns the scale's end in metres.
+
+    The scale ends at `high` metres, and larger errors are purple. By default it ends at a round number above percentile
+    95 of all errors, and larger errors have the colour of its end.
+    """
+    above = None if high is None else ABOVE
+    if high is None:
+        every = np.concatenate([values[np.isfinite(values)] for values in errors.values()])
+        high = round_up(float(np.percentile(every, ERROR_PERCENTILE))) if every.size else 1.0
     for axes, values, title in zip(row, errors.values(), titles, strict=True):
-        show_picture(axes, colourise(values, low=0.0, high=high, scheme="error"), title)
+        show_picture(axes, colourise(values, low=0.0, high=high, scheme="error", above=above), title)
     bar = row[-1].inset_axes((0.0, -0.11, 1.0, 0.06))
     bar.imshow(colour_bar(256, 4, "error"), aspect="auto", extent=(0.0, high, 0.0, 1.0))
-    bar.set(yticks=[], xticks=(0.0, high), xticklabels=["error 0", f"≥ {high:g} m"])
+    end = high
+    if above is not None:  # a purple part beyond the end of the scale
+        end = 1.25 * high
+        bar.imshow(np.array([[above]], np.uint8), aspect="auto", extent=(1.03 * high, end, 0.0, 1.0))
+    labels = ["error 0", f"{'≥' if above is None else '>'} {high:g} m"]
+    bar.set(xlim=(0.0, end), ylim=(0.0, 1.0), yticks=[], xticks=(0.0, end), xticklabels=labels)
     for label, side in zip(bar.get_xticklabels(), ("left", "right"), strict=True):
         label.set(ha=side)
     bar.tick_params(length=0, pad=1)
@@ -186,89 +202,3 @@ def plot_errors(found: Diagnosis) -> Figure:
     columns = len(shown) if len(shown) <= 5 else -(-len(shown) // 2)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     return figure
-
-
-@styled
-def plot_point_groups(results: ImageResults) -> Drawing:
-    """Groups of points that follow different lines, and the points in the response coordinate (fig:response-regions).
-
-    The response coordinate is drawn at an exponent of at most 5 in size; then the plot also states the fitted one.
-    """
-    h, reference = results.prior_depth(), np.asarray(results.reference, np.float64)
-    both = np.isfinite(h) & np.isfinite(reference) & (reference > 0)
-    if np.count_nonzero(both) < 300:  # the nearest hundredth would have fewer than three
-        raise InputError(f"{results.title}: fewer than 300 pixels have both a prior and a ground truth.")
-    prior, depth = h[both], reference[both]
-    exponent = chosen_exponent(results)
-    drawn = min(max(exponent, -LARGEST_DRAWN_EXPONENT), LARGEST_DRAWN_EXPONENT)
-    x = _unit(prior)
-    groups = point_groups(x, depth)
-    scale = math.exp(float(np.log(depth).mean()))
-    centre = math.exp(float(np.log(prior).mean()))
-    coordinates = _unit(forward(prior, drawn, centre)), _unit(forward(depth, drawn, scale))
-
-    figure = new_figure(WIDTH / 3 + 0.35)
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.25, 1.0, 1.0))
-    show_picture(left, _overlay(results.image, both, groups), "(a) groups of pixels")
-    for axes, (across, up) in ((middle, (x, depth)), (right, coordinates)):
-        ends = tuple(_window(values) for values in (across, up))
-        picture = point_picture(across, up, groups.labels, ends)
-        axes.imshow(picture, extent=(*ends[0], *ends[1]), origin="lower", aspect="auto", interpolation="nearest")
-        axes.set(xlim=ends[0], ylim=ends[1])
-    for line, colour, name in zip(groups.lines, GROUP_COLOURS, GROUP_NAMES, strict=True):
-        reach = np.array(middle.get_xlim())
-        middle.plot(reach, line(reach), color="black", linewidth=1.3)
-        middle.plot(reach, line(reach), color=colour, linewidth=0.7, label=name)
-    middle.set(title="(b) true depth over prior", xlabel="prior, normalised", ylabel="ground truth (m)")
-    middle.set_ylim(_window(depth))  # the lines may extend beyond it
-    right.set(title=f"(c) response, λ = {format_number(drawn)}", xlabel="φ(prior)", ylabel="φ(ground truth)")
-    if drawn != exponent:
-        note = f"fitted λ = {format_number(exponent)}"
-        right.text(0.03, 0.98, note, va="top", transform=right.transAxes, fontsize=6.5)
-    figure.legend(*middle.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    numbers = {"title": results.title, "exponent": exponent, "drawn_exponent": drawn, "pixels": int(depth.size)}
-    return Drawing(figure, {**numbers, **groups.to_dict()})
-
-
-def point_picture(
-    x: NDArray[np.float64], y: NDArray[np.float64], labels: NDArray[np.int8], ends: tuple[Window, ...], cells: int = 300
-) -> NDArray[np.float64]:
-    """Points as an RGBA picture, (cells, cells, 4), row 0 at the bottom: mean colour, more opaque where denser.
-
-    Markers would not do, since of millions of pixels the last ones would cover all others.
-    """
-    edges = [np.linspace(low, high, cells + 1) for low, high in ends]
-    members = [labels == group for group in range(len(GROUP_COLOURS))]
-    counts = np.stack([np.histogram2d(y[own], x[own], bins=edges[::-1])[0] for own in members])
-    total = counts.sum(axis=0)
-    picture = np.zeros((cells, cells, 4))
-    some = total > 0
-    picture[some, :3] = (counts[:, some] / total[some]).T @ _group_colours()
-    picture[some, 3] = 0.6 + 0.4 * np.log1p(total[some]) / math.log1p(float(total.max(initial=0.0)))
-    return picture
-
-
-def _window(values: NDArray[np.float64]) -> Window:
-    """Limits of an axis: percentiles 0.1 to 99.9, so that a few outliers do not compress all other points."""
-    low, high = np.percentile(values, (0.1, 99.9)).tolist()
-    pad = 0.04 * (high - low) or 0.5
-    return low - pad, high + pad
-
-
-def _overlay(image: NDArray[np.uint8], both: NDArray[np.bool_], groups: PointGroups) -> NDArray[np.uint8]:
-    """The image with the colours of the groups at half opacity."""
-    picture = np.array(image, copy=True)
-    picture[both] = np.rint(0.5 * picture[both] + 127.5 * _group_colours()[groups.labels])
-    return picture
-
-
-def _group_colours() -> NDArray[np.float64]:
-    from matplotlib.colors import to_rgb
-
-    return np.array([to_rgb(colour) for colour in GROUP_COLOURS])
-
-
-def _unit(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values shifted and scaled to [0, 1], for display."""
-    low, high = float(values.min()), float(values.max())
-    return (values - low) / (high - low) if high > low else np.zeros_like(values)

@@ -1,4 +1,4 @@
-"""The figures of the paper, and the source that they are drawn from: a run, or published numbers."""
+"""The figures of the paper, and the source that they are drawn from: a run, CSV files, or published numbers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from leadline.base.errors import InputError
 from leadline.base.registry import Registry, suggestion
+from leadline.bench.published.numbers import PAPER_PRIOR, published_results
 from leadline.bench.records import Record, RecordStatus, RecordStore
-from leadline.bench.results import PAPER_PRIOR, Results, pool, published_results
+from leadline.bench.results import Results, pool
+from leadline.report.figures.exported import read_exported
 from leadline.report.image_results import ImageCase
 
 if TYPE_CHECKING:
@@ -40,19 +42,20 @@ FIGURES = Registry(
 
 @dataclass(frozen=True)
 class Source:
-    """The records of a run, or published numbers."""
+    """The records of a run, the CSV files that were exported from one, or published numbers."""
 
     results: Results  # distributions of scores
     prior: str  # label of the prior that figures show
-    records: tuple[Record, ...] = ()  # empty for published numbers
-    folder: Path | None = None  # the run; None for published numbers
+    records: tuple[Record, ...] = ()  # of a run only
+    folder: Path | None = None  # the run; None if there is none
     image: str | None = None  # what figures of single images show; None leaves the choice to the rule of each figure
     case: str | None = None  # as `image`
+    largest_error: float | None = None  # metres at which error maps end; None leaves it to each figure
 
     def image_cases(self) -> list[ImageCase]:
         """Images and cases of the run with this prior, restricted to `image` and `case`, in the run's order."""
         if self.folder is None:
-            raise InputError("the figure needs the images of a run; published numbers have none.")
+            raise InputError("the figure needs the images of a run; CSV files and published numbers have none.")
         ran = [record for record in self.records if record.prior == self.prior]
         images = dict.fromkeys(record.image for record in ran)
         if self.image is not None and self.image not in images:
@@ -77,11 +80,17 @@ class Source:
 
 
 def run_source(
-    folder: Path, *, prior: str | None = None, cases: Sequence[str] = (), image: str | None = None
+    folder: Path,
+    *,
+    prior: str | None = None,
+    cases: Sequence[str] = (),
+    image: str | None = None,
+    largest_error: float | None = None,
 ) -> Source:
     """The records of a run with a prior, by default the first.
 
     Only the records of `cases` are used, by default all; the figures of one image show the first case, and `image`.
+    Their error maps end at `largest_error` metres, by default where each figure chooses.
     """
     with RecordStore(folder) as store:
         labels = {column: store.labels(column) for column in ("dataset", "prior", "method", "case")}
@@ -94,12 +103,28 @@ def run_source(
                 raise InputError(f"{folder}: the run has no {what} {label!r}; it has {', '.join(labels[what])}.")
     kept = tuple(record for record in records if not cases or record.case in cases)
     results = pool(kept, subsets=labels["dataset"], priors=labels["prior"], methods=labels["method"])
-    return Source(results, prior or labels["prior"][0], kept, Path(folder), image, cases[0] if cases else None)
+    case = cases[0] if cases else None
+    return Source(results, prior or labels["prior"][0], kept, Path(folder), image, case, largest_error)
 
 
-def published_source() -> Source:
-    """The paper's published numbers."""
-    return Source(published_results(), PAPER_PRIOR)
+def exported_source(folder: Path, *, prior: str | None = None) -> tuple[Source, tuple[str, ...]]:
+    """The numbers in the CSV files of a folder with a prior, by default the first; and the names of missing files."""
+    results, missing = read_exported(folder)
+    return Source(results, _known_prior(results, prior, f"{folder}: the files have")), missing
+
+
+def published_source(*, prior: str | None = None) -> Source:
+    """The paper's published numbers with a prior, by default the one of its figures."""
+    results = published_results()
+    return Source(results, _known_prior(results, prior or PAPER_PRIOR, "the paper has"))
+
+
+def _known_prior(results: Results, prior: str | None, has: str) -> str:
+    if prior is not None and prior not in results.priors:
+        raise InputError(f"{has} no prior {prior!r}; {suggestion(prior, results.priors)}")
+    if not results.priors:
+        raise InputError(f"{has} no row with a score.")
+    return prior or results.priors[0]
 
 
 def draw(name: str, source: Source) -> Drawing:

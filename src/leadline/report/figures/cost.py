@@ -82,7 +82,9 @@ def coverage(source: Source) -> Drawing:
     kinds, counts, errors = comparable_cases(source), measurement_counts(source), case_errors(source)
     known = [value for cases in kinds.values() for case in cases for value in errors[case].values()]
     if not known:
-        raise InputError("the figure needs patterns that differ in their number only, e.g. random:100 and random:1000.")
+        raise InputError(
+            "the figure needs a run with patterns that differ in their number only, e.g. random:100 and random:1000."
+        )
     figure = new_figure(2.7)
     grid: Any = figure.subplots(1, len(kinds), sharey=True, squeeze=False)
     methods = list(dict.fromkeys(name for cases in kinds.values() for case in cases for name in errors[case]))
@@ -140,7 +142,7 @@ def speed(source: Source) -> Drawing:
     """Depth error against the seconds per image of each method."""
     points = speed_points(source)
     if not points:
-        raise InputError("the figure needs records with the run time of their method.")
+        raise InputError("the figure needs the records of a run, with the run time of their method.")
     middle = float(np.median([point[1] for point in points.values()]))
     shown = {name: point for name, point in points.items() if point[1] <= FAR * middle}
     figure = new_figure(2.9)

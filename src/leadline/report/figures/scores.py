@@ -6,7 +6,6 @@ Each figure has a function that collects its numbers and one that draws them.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from leadline.report.figures.plotting import (
     BLUE,
     GREEN,
     ORANGE,
+    WIDTH,
     Drawing,
     add_legend,
     label_points,
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from leadline.report.figures import Source
 
-LABEL_WIDTH = 16  # characters of a subset's name per line, as many as fit beside one row of panels
+LONGEST_NAME = 35  # characters of a subset's name that fit above one panel
+PAGE = 8.6  # inches: the height of a figure of a whole page
+MOST_NAMES = 12  # subsets whose names fit beside their points; more are numbered
 
 Point = tuple[float, float]
 Lines = dict[str, tuple[list[float], list[float]]]
@@ -151,7 +153,7 @@ def subsets(source: Source) -> Drawing:
     if "absrel" not in columns:
         raise InputError("the figure needs a method with a depth score.")
     names = source.results.subsets
-    figure = new_figure(0.95 + 0.28 * len(names))
+    figure = new_figure(0.95 + 0.33 * len(names))
     grid: Any = figure.subplots(1, len(columns), sharey=True, squeeze=False)
     rows = np.arange(len(names))
     for axes, (metric, points) in zip(grid[0], columns.items(), strict=True):
@@ -163,7 +165,7 @@ def subsets(source: Source) -> Drawing:
         known = [value for values in points.values() for value in values if math.isfinite(value) and value > 0]
         use_log_axis(axes, "x", known, 0.05)
         axes.set(xlabel=f"{HEADS[metric]}, p50", ylim=(len(names) - 0.5, -0.5))
-        axes.set_yticks(rows, names)
+        axes.set_yticks(rows, [shortened(name) for name in names])
         axes.tick_params(axis="y", length=0)
         axes.grid(True, axis="x")
         for row in rows:
@@ -173,6 +175,12 @@ def subsets(source: Source) -> Drawing:
     add_legend(figure, methods, lines=False)
     numbers = {metric: {"subsets": list(names), "p50": points} for metric, points in columns.items()}
     return Drawing(figure, {"prior": source.prior, **numbers})
+
+
+def shortened(name: str) -> str:
+    """A name of at most 35 characters, without its middle if it is longer, since names often differ at the end."""
+    half = LONGEST_NAME // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
 
 
 def _say_no_score(axes: Axes, y: float, transform: Transform) -> None:
@@ -200,7 +208,7 @@ def percentiles(source: Source) -> Drawing:
     metrics = [metric for metric in ("absrel", "nmed") if any(cells[name, metric] for name in names)]
     if not metrics:
         raise InputError("the figure needs percentiles over images; there are only medians.")
-    figure = new_figure(min(8.6, 1.0 + 1.05 * len(names)))
+    figure = new_figure(max(min(PAGE, 1.0 + 1.15 * len(names)), 0.95 * len(names)))
     grid: Any = figure.subplots(len(names), len(metrics), sharex=True, squeeze=False)
     for row, name in enumerate(names):
         for column, metric in enumerate(metrics):
@@ -209,15 +217,14 @@ def percentiles(source: Source) -> Drawing:
             known = [value for _, values in lines.values() for value in values if math.isfinite(value) and value > 0]
             if known:
                 plot_lines(axes, lines, 3.0)
-                use_log_axis(axes, "y", known, 0.06)
+                use_log_axis(axes, "y", known, 0.06, closest=0.18)  # the panels are low
             else:
                 _say_no_score(axes, 0.5, axes.transAxes)
                 axes.set_yticks([])
-            if row == 0:
-                axes.set_title(HEADS[metric])
+            axes.set_ylabel(HEADS[metric])
             if column == 0:
-                axes.set_ylabel(textwrap.fill(name, LABEL_WIDTH))
-    figure.align_ylabels(grid[:, 0])
+                axes.set_title(shortened(name), loc="left", pad=3, fontweight="bold")
+    figure.align_ylabels(grid)
     for axes in grid[-1]:
         axes.set_xticks(PERCENTILES, [str(percentile) for percentile in PERCENTILES])
         axes.set_xlabel("percentile over images and cases")
@@ -253,10 +260,12 @@ def stage_normals(source: Source) -> Drawing:
 
 
 def _stages(source: Source, metric: str) -> Drawing:
+    from matplotlib.lines import Line2D
+
     points = stage_points(source, metric)
     if not points:
         raise InputError(f"the figure needs {HEADS[metric]} of both {RESPONSE!r} and {OURS!r} on a subset.")
-    figure = new_figure(3.3, 3.6)
+    figure = new_figure(3.3, 3.6 if len(points) <= MOST_NAMES else WIDTH)
     axes = figure.add_subplot()
     both = [value for point in points.values() for value in point]
     limits = use_log_axis(axes, "x", both, 0.1)
@@ -269,7 +278,14 @@ def _stages(source: Source, metric: str) -> Drawing:
     axes.text(0.97, 0.03, "better with the residual", ha="right", transform=axes.transAxes, fontsize=6.5, color="0.35")
     x, y = zip(*points.values(), strict=True)
     axes.plot(x, y, linestyle="none", marker="o", markersize=4.5, color=ORANGE, label="subsets")
-    label_points(axes, points, [((limits[0], limits[0]), (limits[1], limits[1]))])
+    labels = {str(i): point for i, point in enumerate(points.values(), 1)} if len(points) > MOST_NAMES else points
+    if labels is not points:
+        key = [Line2D([], [], linestyle="none", label=f"{i} {shortened(name)}") for i, name in enumerate(points, 1)]
+        figure.legend(handles=key, loc="outside right upper", handlelength=0, handletextpad=0, fontsize=6.5)
+    # Names cover neither the diagonal nor the sentence in the corner.
+    middle, low = (limits[0] * (limits[1] / limits[0]) ** share for share in (0.55, 0.05))
+    diagonal = ((limits[0], limits[0]), (limits[1], limits[1]))
+    label_points(axes, labels, [diagonal, ((middle, low), (limits[1], low))])
     return Drawing(figure, {"prior": source.prior, "metric": metric, "points": points})
 
 

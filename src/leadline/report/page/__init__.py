@@ -12,7 +12,7 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -75,6 +75,8 @@ def write_page(
         labels = {name: store.labels(name) for name in ("dataset", "prior", "method")}
         records = [record for record in store.records() if not cases or record.case in cases]
         counts = store.counts()
+        # The page pools the cases and shows medians of each data set; the tables are made by the run's own convention.
+        scoring = replace(store.scoring(), aggregate="median", cases="pooled")
     if not records:
         raise InputError(f"{folder}: the run has no records yet; 'leadline bench run' continues it.")
     if prior is not None and prior not in labels["prior"]:
@@ -82,7 +84,9 @@ def write_page(
             f"{param('prior')}: {folder} has no prior {prior!r}; choose one of {', '.join(labels['prior'])}."
         )
     prior = prior or labels["prior"][0]
-    results = pool(records, subsets=labels["dataset"], priors=labels["prior"], methods=labels["method"])
+    results = pool(
+        records, subsets=labels["dataset"], priors=labels["prior"], methods=labels["method"], scoring=scoring
+    )
     choices = choose_records(records, prior, panels)
     chosen = [record for choice in choices for record in (*choice.best, *choice.worst)]
     album = make_album(folder, chosen, error_scales(records, prior), progress=progress)
@@ -130,6 +134,7 @@ def _render(
                 for row in counts
             ],
             prior=prior,
+            convention=results.scoring.describe(),
             heat_maps=heat_maps(results, prior),
             worst_ratio=f"{WORST_RATIO:g}",
             tables=[score_table(table) for table in tables],
@@ -163,12 +168,14 @@ def _facts(records: Sequence[Record], counts: Sequence[Counts]) -> list[tuple[st
     """Names and values of the numbers in the summary, and whether they are bad."""
     planned, done = sum(row.planned for row in counts), sum(row.done for row in counts)
     failed = sum(record.status == RecordStatus.FAILED for record in records)
+    unconverged = sum(record.is_unconverged for record in records)
     images = {(record.dataset, record.image) for record in records}
     seconds = sum(row.seconds for row in counts)
     divisor, unit = (1, "s") if seconds < 60 else (60, "min") if seconds < 3600 else (3600, "h")
     return [
         ("records", f"{len(records):,}" + (f" of {planned:,} planned" if done < planned else ""), False),
         ("failed records", f"{failed:,}", failed > 0),
+        ("not converged", f"{unconverged:,}", unconverged > 0),
         ("images", f"{len(images):,}", False),
         ("run time of the methods", f"{seconds / divisor:.1f} {unit}", False),
     ]

@@ -19,6 +19,7 @@ from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Proto
 from leadline.bench.records import Record, RecordStatus
 from leadline.bench.render import MISSING, format_number, format_row
 from leadline.bench.results import MACRO, Results
+from leadline.bench.scoring import PAPER_SCORING, Scoring
 from leadline.bench.tables import HEADS, Table
 from leadline.report.colour import Picture, colourise
 
@@ -46,6 +47,8 @@ def score_table(table: Table) -> dict[str, Any]:
         "groups": groups if any(group["title"] for group in groups) else [],
         "heads": [table.corner, *(column.head for column in table.columns)],
         "blocks": blocks,
+        "convention": table.convention,
+        "notes": table.notes,
     }
 
 
@@ -135,7 +138,7 @@ def protocol_toml(protocol: Protocol) -> str:
     cases = ["outer"]
     stride = 7.5
     methods = [
-        {name = "ours", label = "Ours (paper)"},
+        {name = "ours", label = "Ours"},
     ]
     priors = [
         {source = "rendered", label = "rendered"},
@@ -151,13 +154,16 @@ def protocol_toml(protocol: Protocol) -> str:
     lines += [f"cases = {_toml(list(protocol.cases))}", f"stride = {_toml(protocol.stride)}"]
     lists: tuple[tuple[str, tuple[Any, ...]], ...] = (("methods", protocol.methods), ("priors", protocol.priors))
     for name, entries in lists:
-        lines += [f"{name} = [", *(f"    {_toml(_changed_fields(entry))}," for entry in entries), "]"]
-    for entry in protocol.datasets:
-        lines += ["", "[[datasets]]", *(f"{name} = {_toml(value)}" for name, value in _changed_fields(entry).items())]
+        lines += [f"{name} = [", *(f"    {_toml(_changed_fields(item))}," for item in entries), "]"]
+    tables: list[tuple[str, DatasetEntry | Scoring]] = [("[[datasets]]", entry) for entry in protocol.datasets]
+    if protocol.scoring != PAPER_SCORING:
+        tables.insert(0, ("[scoring]", protocol.scoring))
+    for head, entry in tables:
+        lines += ["", head, *(f"{name} = {_toml(value)}" for name, value in _changed_fields(entry).items())]
     return "\n".join([*lines, ""])
 
 
-def _changed_fields(entry: DatasetEntry | PriorEntry | MethodEntry) -> dict[str, Any]:
+def _changed_fields(entry: DatasetEntry | PriorEntry | MethodEntry | Scoring) -> dict[str, Any]:
     """The fields of an entry that differ from their defaults."""
     changed = {}
     for field in fields(entry):

@@ -10,6 +10,7 @@ import { Mask, loadImage, showPair, showPicture } from '/assets/viewer.js';
 const TITLES = { image: 'Image', measurements: 'Measurements', prior: 'Prior', depth: 'Depth', error: 'Error', normals: 'Normals', uncertainty: 'Uncertainty', points: '3D', compare: 'Compare', held: 'Depth at λ', change: 'Change' };
 const mask = new Mask();
 let start = null, summary = null, curves = null, held = null, view = 'depth', cloud = null, loadedCloud = '', jobs = 0;
+let nextExponent = null, fitting = false; // the newest value of the slider that was not sent yet
 let viewCount = 0, exponentCount = 0; // responses that belong to an earlier count are outdated
 const pair = { left: 'gdisp', right: null, what: 'depth' };
 
@@ -232,6 +233,7 @@ async function preparePair(_, current) {
 
 function resetExponent() {
   exponentCount += 1;
+  nextExponent = null;
   const slider = find('#exponent');
   slider.min = Math.min(-4, Math.floor(summary.exponent - 2));
   slider.max = Math.max(4, Math.ceil(summary.exponent + 2));
@@ -243,10 +245,20 @@ function resetExponent() {
 
 async function tryExponent(value) {
   exponentCount += 1;
-  const mine = exponentCount;
   find('#exponent').value = value;
   find('#exponent-value').textContent = `λ ${Number(value).toFixed(2)}`;
-  const result = await runJob('/api/exponent', { exponent: Number(value) }, 'Fitting at this exponent');
+  nextExponent = Number(value);
+  if (fitting) return;
+  // One request at a time: two may overtake each other on their way, and the server answers the last that arrives.
+  fitting = true;
+  let result, mine;
+  while (nextExponent !== null) {
+    const exponent = nextExponent;
+    nextExponent = null;
+    mine = exponentCount;
+    result = await runJob('/api/exponent', { exponent }, 'Fitting at this exponent');
+  }
+  fitting = false;
   if (!result || mine !== exponentCount) return;
   held = result;
   find('#refit').disabled = false;

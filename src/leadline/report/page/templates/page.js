@@ -214,7 +214,7 @@ function card(row) {
 const methodsShown = data.methods.filter((name) => data.gallery.some((entry) => entry.method === name));
 const galleryMethod = choice("gallery-controls", "method", same(methodsShown), drawGallery);
 const gallerySubset = choice("gallery-controls", "subset", same(data.subsets), drawGallery);
-galleryMethod.value = ["Ours (best)", "Ours (paper)"].find((name) => methodsShown.includes(name)) ?? methodsShown[0];
+galleryMethod.value = ["Ours (best)", "Ours"].find((name) => methodsShown.includes(name)) ?? methodsShown[0];
 
 function drawGallery() {
   const place = document.getElementById("gallery");

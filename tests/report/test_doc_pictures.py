@@ -1,0 +1,64 @@
+"""The pictures of the docs: each is made by a script, and each that a script makes is there."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import runpy
+
+import numpy as np
+import pytest
+
+from support.paths import ROOT
+
+SCRIPTS = tuple(sorted((ROOT / "docs").glob("make_*.py")))
+SPEED = "speed"  # made by `make bench`, on an idle machine
+
+
+def texts(script):
+    """All strings of a script, with those between the parts of f-strings."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def load(script):
+    return runpy.run_path(str(script), run_name="loaded")
+
+
+def test_every_picture_is_made_by_a_script():
+    made = {text.removesuffix(".png") for text in set().union(*map(texts, SCRIPTS))}
+    # The names of the figures are made from those of the command.
+    made |= {f"figure-{name}" for name in made if re.fullmatch(r"[a-z-]+", name)} if "figure-" in made else set()
+    pictures = {path.stem for path in (ROOT / "docs" / "images").iterdir()}
+    assert SPEED in pictures
+    assert pictures - {SPEED} <= made
+
+
+def test_every_picture_is_shown_somewhere():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    shown = set().union(*(re.findall(r"images/([\w-]+\.\w+)", page.read_text(encoding="utf-8")) for page in pages))
+    assert {path.name for path in (ROOT / "docs" / "images").iterdir()} <= shown
+
+
+def test_one_command_runs_all_scripts():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile.partition("\npictures:")[2].partition("\n\n")[0]
+    assert re.findall(r"docs/(make_\w+\.py)", recipe) == [path.name for path in SCRIPTS]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_what_the_scripts_import_is_there(script):
+    """Loading a script makes no picture, but fails if a name that it imports has moved."""
+    if "playwright" in script.read_text(encoding="utf-8"):
+        pytest.importorskip("starlette")
+    assert callable(load(script)["main"])
+
+
+def test_the_scripts_lidar_stands_beside_the_camera(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = load(ROOT / "docs" / "make_pictures.py")
+    points = script["sweep"]()
+    assert points.shape == (script["BEAMS"] * script["STEPS"], 3)
+    assert np.isfinite(points).any()
+    assert json.loads((tmp_path / "T.json").read_text(encoding="utf-8"))[0][3] == script["BESIDE"]
