@@ -1,4 +1,4 @@
-# make demo | check | test | test-full | bench | docs | lint | clean
+# make demo | check | test | test-full | bench | pictures | docs | lint | clean
 # Needs Python 3.10 or later with venv; everything else is installed into .venv.
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Switches off an announcement that the documentation theme prints at the end of every build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo check test test-full browser bench docs lint clean
+.PHONY: demo check test test-full browser bench pictures docs lint clean
 
 demo: $(BASE)
 	$(BIN)/leadline demo
@@ -51,6 +51,12 @@ browser:
 bench: $(BENCH)
 	$(BIN)/python benchmarks/speed.py
 
+# Every picture of the README and the docs but images/speed.png, which `make bench` makes on an idle machine.
+pictures: $(DEV) browser
+	$(BIN)/leadline warm-up
+	$(BIN)/python docs/make_pictures.py
+	$(BIN)/python docs/make_studio_pictures.py
+
 docs: $(DEV)
 	$(BIN)/mkdocs build --strict
 
@@ -76,7 +82,7 @@ $(BASE): $(MADE) pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV): $(MADE) pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --editable '.[files,onnx,transformers,colmap,lidar,ros,figures,ray,studio,dev,docs]'
+	$(BIN)/pip install --quiet --editable '.[all,dev,docs]'
 	@touch $@ $(BASE)
 
 $(BENCH): $(MADE) pyproject.toml constraints.txt

@@ -113,7 +113,7 @@ def sensors(data: Path, network: Path) -> Iterator[str]:
     folders = SceneFolders(data)
     for name in SENSORS:
         scene = folders.load(name)
-        reference, sparse = scene.reference, folders.scene_sparse(name)[0].values
+        reference, sparse = scene.reference, next(iter(scene.sparse.values())).values
         assert reference is not None
         if np.isfinite(sparse).mean() > 0.2:
             thin = np.full_like(sparse, np.nan)

@@ -1,8 +1,9 @@
-"""The pictures of sensors.md, from-sensor.md and beyond.md: the rendered room, through the command line.
+"""The pictures of the README and the docs that need no browser: the rendered room, through the command line.
 
     python docs/make_pictures.py [FOLDER]
 
-Nothing is downloaded, and the same pictures come out each time. FOLDER is docs/images by default.
+Nothing is downloaded, and the same pictures come out each time. FOLDER is docs/images by default. ``make pictures``
+runs this script and make_studio_pictures.py.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from PIL import Image
 
 from leadline.apps.cli import group
 from leadline.base.arrays import FloatArray
+from leadline.batch.frame import PixelOrigin
 from leadline.bench.metrics import normals, relative_error
 from leadline.bench.observations import observe
 from leadline.datasets import Scene, rendered
@@ -36,7 +38,9 @@ BESIDE, ABOVE = 0.35, 0.25  # metres from the camera to the LiDAR
 BEAMS, STEPS = 64, 700
 FORWARD = np.array([[0.0, -1, 0], [0, 0, -1], [1, 0, 0]])  # a LiDAR's axes to a camera's
 ZONE = 10  # pixels of the picture across one of the phone's
-LARGEST = 150_000  # bytes of a picture
+LARGEST, LARGEST_DEMO = 150_000, 230_000  # bytes of a picture, and of the README's first one
+PANEL_GAP, DEMO_ROWS = 22, 3  # pixels between the rows of a panel, and rows of the demo's panel to show
+GLASS, WINDOW = np.s_[180:300, 60:200], np.s_[60:150, 380:520]  # rows and columns of two panes
 ERROR = 0.06  # relative error at the dark end
 
 
@@ -50,7 +54,7 @@ def sweep() -> FloatArray:
     right = np.array([math.cos(yaw), 0, -math.sin(yaw)])
     up = np.array([-math.sin(yaw) * math.sin(pitch), math.cos(pitch), -math.cos(yaw) * math.sin(pitch)])
     place = np.array(renderer.CAMERA_POSITION) + BESIDE * right + ABOVE * up
-    with mock.patch.multiple(rendered, CAMERA_POSITION=tuple(place), _FOCAL=0.6):
+    with mock.patch.multiple(renderer, CAMERA_POSITION=tuple(place), _FOCAL=0.6):
         seen = rendered.render(STEPS, BEAMS * 7)
     assert isinstance(seen.camera, Camera)
     assert seen.reference is not None
@@ -144,6 +148,44 @@ def stereo(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     return {"sensor-noise": draw_panel([tiles], tile_width=360)}
 
 
+def glass(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+    """A stereo camera that measures what lies behind two panes of glass: a quarter too far, and a plane."""
+    rows, columns = np.indices(reference.shape)
+    measured = np.where((rows % 8 == 4) & (columns % 8 == 4), reference, np.nan)
+    first, second = np.zeros((2, *reference.shape), np.bool_)
+    first[GLASS], second[WINDOW] = True, True
+    measured[first] *= 1.25
+    measured[second & np.isfinite(measured)] = 1.2 * reference[second].max()
+    np.save("glass.npy", measured)
+    low, high = colour_range(reference)
+    panes = draw_measurements(measured, scene.image, low=low, high=high)
+    tiles = [Tile(panes, "measured, two regions too far", f"{int(np.isfinite(measured).sum())} pixels")]
+    for policy in ("keep", "regions"):
+        complete(f"--sparse glass.npy --unit m --outliers {policy} --mask", policy)
+        tiles.append(error_tile(f"{policy}/photo_depth.npy", reference, f"--outliers {policy}: error"))
+    mask = np.asarray(Image.open("regions/photo_mask.png"))
+    left_out = np.where(mask == PixelOrigin.LEFT_OUT, measured, np.nan)
+    found = draw_measurements(left_out, scene.image, low=low, high=high)
+    correct = int(((first | second) & np.isfinite(left_out)).sum())
+    wrong = int(((first | second) & np.isfinite(measured)).sum())
+    caption = f"{correct} of {wrong} wrong ones, and {int(np.isfinite(left_out).sum()) - correct} others"
+    tiles.insert(1, Tile(found, "left out", caption))
+    dense = np.where(first, 1.25 * reference, np.where(second, 1.2 * reference[second].max(), reference))
+    dense[:, :40] = np.nan
+    np.save("dense.npy", dense)
+    complete("--sparse dense.npy --unit m --outliers regions --mask", "dense")
+    grey = np.repeat(np.asarray(Image.open("dense/photo_mask.png"))[..., None], 3, axis=-1)
+    depths = [
+        Tile(colourise(dense, low=low, high=high), "a dense sensor", "two regions too far, no depth at the left"),
+        Tile(grey, "--mask", "white measured, light grey filled, dark grey left out"),
+        Tile(colourise(np.load("dense/photo_depth.npy"), low=low, high=high), "--outliers regions: depth", ""),
+    ]
+    return {
+        "outlier-regions": draw_panel([tiles[:2], tiles[2:]], tile_width=420),
+        "outlier-mask": draw_panel([depths], tile_width=360),
+    }
+
+
 def presets(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     """Error and normals of both presets on the paper's grid of cell means."""
     assert isinstance(scene.camera, Camera)
@@ -160,10 +202,33 @@ def presets(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     return {"beyond-presets": draw_panel([errors, surfaces], tile_width=420)}
 
 
+def demo(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+    """The upper three rows of the panel that `leadline demo` writes."""
+    leadline("demo -o demo")
+    panel = Image.open("demo/demo.png").convert("RGB")
+    blank = np.flatnonzero((np.asarray(panel) == 255).all(axis=(1, 2)))
+    # The rows of the panel are separated by blank lines, the widest of which lie below the captions.
+    starts = blank[np.flatnonzero(np.diff(blank, prepend=-2) > 1)]
+    ends = np.append(blank[np.flatnonzero(np.diff(blank) > 1)], blank[-1])
+    gaps = [int(start) for start, end in zip(starts, ends, strict=True) if end - start >= PANEL_GAP and start > 0]
+    panel = panel.crop((0, 0, panel.width, gaps[DEMO_ROWS - 1] + PANEL_GAP))
+    return {"demo": panel.resize((1400, round(panel.height * 1400 / panel.width)), Image.Resampling.LANCZOS)}
+
+
+def figures(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+    """Figures of a small run, and one of the paper's published numbers."""
+    leadline("bench run smoke -o RUN")
+    leadline("figures RUN regions qualitative -o FIGURES")
+    leadline("figures --published macro -o FIGURES")
+    names = ("regions", "qualitative", "macro")
+    return {f"figure-{name}": Image.open(f"FIGURES/{name}.png").convert("RGB") for name in names}
+
+
 def save(picture: Image.Image, path: Path) -> None:
+    largest = LARGEST_DEMO if path.stem == "demo" else LARGEST
     for quality in (88, 80, 70, 60):
         picture.save(path, "JPEG", quality=quality, optimize=True)
-        if path.stat().st_size <= LARGEST:
+        if path.stat().st_size <= largest:
             return
     raise ValueError(f"{path} has {path.stat().st_size} bytes")
 
@@ -182,7 +247,7 @@ def main(arguments: Sequence[str]) -> None:
             names = ("width", "height", "fx", "fy", "cx", "cy")
             content = {name: getattr(scene.camera, name) for name in names}
             Path("cam.json").write_text(json.dumps(content), encoding="utf-8")
-            for make in (lidar, phone, stereo, presets):
+            for make in (demo, lidar, phone, stereo, glass, presets, figures):
                 for name, picture in make(scene, scene.reference).items():
                     save(picture, folder / f"{name}.jpg")
                     sys.stdout.write(f"wrote {folder / name}.jpg\n")

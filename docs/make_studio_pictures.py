@@ -1,8 +1,9 @@
-"""The pictures of studio.md and of the README: leadline studio with its examples, in a headless Chromium.
+"""The pictures of studio.md and report.md: leadline studio and a report, in a headless Chromium.
 
     python docs/make_studio_pictures.py [FOLDER]
 
 It needs playwright, and chromium on the path or in LEADLINE_CHROMIUM. FOLDER is docs/images by default.
+``make pictures`` runs this script and make_pictures.py.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from leadline.apps.cli import group
 from leadline.apps.studio.server import Studio
 from leadline.priors.predictor import Predictor
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+GAP = 20  # pixels between two screens in one picture
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -80,6 +84,46 @@ def make_pictures(browser: Browser, url: str, folder: Path) -> None:
     save(folder, "studio-points-phone", phone)
 
 
+def make_report_pictures(browser: Browser, folder: Path) -> None:
+    """The report of a small run: its upper part, the pictures of one image, and three screens of a phone."""
+    with tempfile.TemporaryDirectory() as temporary:
+        report = Path(temporary) / "report.html"
+        for line in (f"bench run smoke -o {temporary}/RUN", f"bench report {temporary}/RUN --html {report}"):
+            group.main(line.split(), prog_name="leadline", standalone_mode=False)
+        page = browser.new_context(viewport={"width": 1280, "height": 1330}).new_page()
+        page.goto(report.as_uri())
+        page.wait_for_selector("#scores table")
+        save(folder, "report-desktop", page)
+        page.set_viewport_size(DESKTOP)
+        show_images(page)
+        save(folder, "report-images", page)
+        context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True, color_scheme="dark")
+        phone = context.new_page()
+        phone.goto(report.as_uri())
+        phone.wait_for_selector("#scores table")
+        screens = [phone.screenshot()]
+        show_images(phone)
+        screens.append(phone.screenshot())
+        phone.locator("#gallery .card").first.locator(".tiles > *").nth(5).click()  # its relative error
+        phone.wait_for_selector("#zoom-image")
+        phone.wait_for_timeout(500)
+        screens.append(phone.screenshot())
+        context.close()
+    pictures = [Image.open(BytesIO(content)).convert("RGB") for content in screens]
+    width, height = pictures[0].size
+    strip = Image.new("RGB", (len(pictures) * (width + GAP) - GAP, height), "white")
+    for place, picture in enumerate(pictures):
+        strip.paste(picture, (place * (width + GAP), 0))
+    strip.save(folder / "report-phone.png", optimize=True)
+
+
+def show_images(page: Page) -> None:
+    """Scroll to the best and worst images, and wait until their pictures are there."""
+    page.evaluate("document.getElementById('images').scrollIntoView()")
+    page.wait_for_selector("#gallery .card img")
+    page.wait_for_timeout(500)
+
+
 def main() -> None:
     from playwright.sync_api import sync_playwright
 
@@ -92,6 +136,7 @@ def main() -> None:
         with sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
             make_pictures(browser, studio.url, folder)
+            make_report_pictures(browser, folder)
             browser.close()
     finally:
         studio.stop()
