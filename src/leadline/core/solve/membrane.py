@@ -75,16 +75,16 @@ def _run(phase: int, code: NDArray[np.uint8], data: float, edges: Planes, mass: 
 
 
 @compiled()
-def _image_system_row(above, row, below, data, east, south, mass):
+def _image_system_row(code, data, i, edges, mass):
     """Compute the edges and masses of the image: 1 between free pixels, and a mass of 1 for each fixed neighbour."""
-    for j in range(1, row.size - 1):
-        free = np.float32(row[j] >> 3)
-        to_east = free * np.float32(row[j + 1] >> 3)
-        to_south = free * np.float32(below[j] >> 3)
-        inside = to_east + to_south + free * (np.float32(row[j - 1] >> 3) + np.float32(above[j] >> 3))
-        east[j] = to_east
-        south[j] = to_south
-        mass[j] = (free * np.float32(row[j] & DEGREE) - inside) + free * data
+    for j in range(1, code.shape[1] - 1):
+        free = np.float32(code[i, j] >> 3)
+        to_east = free * np.float32(code[i, j + 1] >> 3)
+        to_south = free * np.float32(code[i + 1, j] >> 3)
+        inside = to_east + to_south + free * (np.float32(code[i, j - 1] >> 3) + np.float32(code[i - 1, j] >> 3))
+        edges[EAST, i, j] = to_east
+        edges[SOUTH, i, j] = to_south
+        mass[i, j] = (free * np.float32(code[i, j] & DEGREE) - inside) + free * data
 
 
 @compiled(fastmath=STENCIL)
@@ -136,7 +136,7 @@ def _set_up_block(phase, block, code, data, edges, mass, root, fine_root, scaled
     first = 1 + block * ROWS_PER_BLOCK
     for i in range(first, min(first + ROWS_PER_BLOCK, mass.shape[0] - 1)):
         if phase == _IMAGE:
-            _image_system_row(code[i - 1], code[i], code[i + 1], data, edges[EAST, i], edges[SOUTH, i], mass[i])
+            _image_system_row(code, data, i, edges, mass)
         elif phase == _DIAGONAL:
             _root_row(edges, mass, root, i)
         else:
@@ -175,22 +175,22 @@ class MembraneCycle(multigrid.VCycle):
 
 
 @compiled(fastmath=STENCIL)
-def _image_product_row(above, row, below, code, data, out):
-    """Compute one row of S x on the image; x must be zero wherever a pixel is not free."""
-    for j in range(1, row.size - 1):
-        x = row[j]
-        value = ((x - above[j]) + (x - below[j])) + ((x - row[j - 1]) + (x - row[j + 1]))
-        value += (data - np.float32(4 - (code[j] & DEGREE))) * x
-        out[j] = value if code[j] >= FREE else np.float32(0)
+def _image_product_row(x, above, row, below, code, data, i, out, k):
+    """Compute row i of S x on the image; x must be zero wherever a pixel is not free."""
+    for j in range(1, out.shape[1] - 1):
+        p = x[row, j]
+        value = ((p - x[above, j]) + (p - x[below, j])) + ((p - x[row, j - 1]) + (p - x[row, j + 1]))
+        value += (data - np.float32(4 - (code[i, j] & DEGREE))) * p
+        out[k, j] = value if code[i, j] >= FREE else np.float32(0)
 
 
-@compiled(fastmath=STENCIL)
-def _apply_row(above, row, below, code, edges, data, i, out):
-    """Compute row i of S x on the image (with its code) or on a coarse level (with its edges)."""
+@compiled()
+def _apply_row(x, above, row, below, code, edges, data, i, out, k):
+    """Compute row i of S x on the image (with its code) or on a coarse level (with its edges), as row k of `out`."""
     if code.shape[0] > 1:
-        _image_product_row(above, row, below, code[i], data, out)
+        _image_product_row(x, above, row, below, code, data, i, out, k)
     else:
-        nine_point_row(above, row, below, edges, None, i, out)
+        nine_point_row(x, above, row, below, edges, None, i, out, k)
 
 
 @compiled(fastmath=STENCIL)
@@ -204,28 +204,27 @@ def _coefficients(code, data):
 
 
 @compiled(fastmath=STENCIL)
-def _smooth_row(linear, quadratic, row, applied, out):
-    """Compute one row of M b from one row of b and of S b."""
-    for j in range(row.size):
-        out[j] = linear * row[j] - quadratic * applied[j]
+def _smooth_row(linear, quadratic, b, i, applied, out, k):
+    """Compute one row of M b from row i of b and a row of S b."""
+    for j in range(b.shape[1]):
+        out[k, j] = linear * b[i, j] - quadratic * applied[0, j]
 
 
 @compiled(fastmath=STENCIL)
-def _residual_row(b, x, code, edges, data, i, applied, out):
-    """Compute row i of b - S x, with x in a ring buffer of three rows."""
-    _apply_row(x[(i - 1) % 3], x[i % 3], x[(i + 1) % 3], code, edges, data, i, applied)
-    for j in range(out.size):
-        out[j] = b[i, j] - applied[j]
+def _subtract_row(b, i, applied, out, k):
+    """Compute a row of b - S x from a row of S x."""
+    for j in range(b.shape[1]):
+        out[k, j] = b[i, j] - applied[0, j]
 
 
 @compiled(fastmath=SUM)
-def _finish_row(linear, quadratic, y, residual, applied, b, out):
-    """Compute one row of y + M r, and return its product with b."""
+def _finish_row(linear, quadratic, y, residual, k, applied, b, i, out):
+    """Compute row i of y + M r, and return its product with b."""
     total = 0.0
-    for j in range(out.size):
-        value = y[j] + (linear * residual[j] - quadratic * applied[j])
-        out[j] = value
-        total += np.float64(b[j]) * np.float64(value)
+    for j in range(out.shape[1]):
+        value = y[k, j] + (linear * residual[k, j] - quadratic * applied[0, j])
+        out[i, j] = value
+        total += np.float64(b[i, j]) * np.float64(value)
     return total
 
 
@@ -239,28 +238,28 @@ def _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse):
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * COARSE_ROWS
     last = min(first + COARSE_ROWS, coarse.shape[0] - 1)
-    applied = np.zeros(width, np.float32)
+    applied = np.zeros((1, width), np.float32)
     smooth = np.zeros((3, width), np.float32)
     residual = np.zeros((3, width), np.float32)
     for i in range(2 * first - 3, 2 * last):
-        row = smooth[i % 3]
+        r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3  # places in the rings of the rows i, i - 1 and i - 2
         if 1 <= i <= height:
-            _apply_row(b[i - 1], b[i], b[i + 1], code, edges, data, i, applied)
-            _smooth_row(linear, quadratic, b[i], applied, row)
+            _apply_row(b, i - 1, i, i + 1, code, edges, data, i, applied, 0)
+            _smooth_row(linear, quadratic, b, i, applied, smooth, r0)
             if 2 * first - 1 <= i < 2 * last - 1:
-                copy_row(row, x[i])
+                copy_row(smooth, r0, x, i)
         else:
-            zero_row(row)
+            zero_row(smooth, r0)
         k = i - 1  # the last row whose two neighbours have been smoothed
         if k < 2 * first - 2:
             continue
-        row = residual[k % 3]
         if 1 <= k <= height:
-            _residual_row(b, smooth, code, edges, data, k, applied, row)
+            _apply_row(smooth, r2, r1, r0, code, edges, data, k, applied, 0)
+            _subtract_row(b, k, applied, residual, r1)
         else:
-            zero_row(row)
+            zero_row(residual, r1)
         if k % 2 == 0 and k >= 2 * first:
-            restrict_row(residual[(k - 2) % 3], residual[(k - 1) % 3], row, weights, k // 2, coarse[k // 2])
+            restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
 
 
 @compiled()
@@ -270,28 +269,29 @@ def _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse, o
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * ROWS_PER_BLOCK
     last = min(first + ROWS_PER_BLOCK, height + 1)
-    applied = np.zeros(width, np.float32)
+    applied = np.zeros((1, width), np.float32)
     corrected = np.zeros((3, width), np.float32)
     residual = np.zeros((3, width), np.float32)
     total = 0.0
     for i in range(first - 2, last + 2):
+        r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
         if 1 <= i <= height:
-            add_prolongation_row(x[i], weights, coarse, i, corrected[i % 3])
+            add_prolongation_row(x, weights, coarse, i, corrected, r0)
         else:
-            zero_row(corrected[i % 3])
+            zero_row(corrected, r0)
         k = i - 1  # the last row whose two neighbours have been corrected
         if k < first - 1:
             continue
         if 1 <= k <= height:
-            _residual_row(b, corrected, code, edges, data, k, applied, residual[k % 3])
+            _apply_row(corrected, r2, r1, r0, code, edges, data, k, applied, 0)
+            _subtract_row(b, k, applied, residual, r1)
         else:
-            zero_row(residual[k % 3])
+            zero_row(residual, r1)
         k -= 1  # the last row whose two neighbours have their residual
         if k < first:
             continue
-        above, row, below = residual[(k - 1) % 3], residual[k % 3], residual[(k + 1) % 3]
-        _apply_row(above, row, below, code, edges, data, k, applied)
-        total += _finish_row(linear, quadratic, corrected[k % 3], row, applied, b[k], out[k])
+        _apply_row(residual, r0, r2, r1, code, edges, data, k, applied, 0)
+        total += _finish_row(linear, quadratic, corrected, residual, r2, applied, b, k, out)
     return total
 
 

@@ -176,9 +176,9 @@ def _set_up_block(
             _step_row(code, edges, mass, bending, step, row_sums, i)
         else:
             k = 2 * i - 1
-            restrict_row(fine_area[k - 1], fine_area[k], fine_area[k + 1], weights, i, area[i])
+            restrict_row(fine_area, k - 1, k, k + 1, weights, i, area)
             if phase == _RESTRICT_MASS:
-                restrict_row(fine_mass[k - 1], fine_mass[k], fine_mass[k + 1], weights, i, mass[i])
+                restrict_row(fine_mass, k - 1, k, k + 1, weights, i, mass)
             else:
                 for j in range(1, mass.shape[1] - 1):
                     mass[i, j] = max(mass[i, j], np.float32(0))
