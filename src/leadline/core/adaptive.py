@@ -78,7 +78,7 @@ class Adapted:
 
     targets: Float64Array  # (n,): log residual of each measurement
     weights: Float64Array  # (n,): weight of each measurement
-    edges: tuple[Float32Array, Float32Array]  # (H, W - 1) to the right, (H - 1, W) to the lower neighbour
+    edges: tuple[Float32Array, Float32Array] | None  # (H, W - 1) to the right, (H - 1, W) to the lower neighbour
     stiffness: float  # weight of the residual's Laplacian; the weight of its gradient is 1
     screening: float  # weight of the residual itself
     spacing: int  # distance between measurements in pixels

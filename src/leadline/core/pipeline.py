@@ -5,9 +5,7 @@ The stages are functions of `Pairs`, so `complete`, `align`, the uncertainty est
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from leadline.base.arrays import BoolArray, Float32Array, FloatArray
 from leadline.base.errors import NotConverged, Wording, param, warn_caller
-from leadline.base.jit import compilation_marker
 from leadline.base.strict_json import json_ready
 from leadline.core.fit.calibration import calibrate
 from leadline.core.fit.estimator import Fit, FitStatus, fit_response
@@ -369,32 +366,3 @@ def finish(
         fitted, solved = (f"{status.name.lower()} ({status.value})" for status in (fit.status, reconstruction.status))
         raise NotConverged(f"strict: the fit is {fitted}; the solve is {solved}.")
     return result
-
-
-def warm_up(options: CompletionOptions | str = "best") -> None:
-    """Compile every kernel that a completion with these options needs, or load it from numba's cache on disk."""
-    # Large enough for the finest level to be shared among threads, so that serial and parallel loops are both compiled.
-    ramp = np.linspace(1.0, 2.0, 240 * 200, dtype=np.float32).reshape(240, 200)
-    sparse = np.zeros_like(ramp)
-    sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
-    sparse[3, 3] = 1.5  # a residual for the solver
-    ramp[0, 0] = np.nan  # an invalid pixel, so that connected components are searched for
-    for dtype in ("float32", "float64"):
-        complete(ramp.astype(dtype), sparse.astype(dtype), options=options)
-    marker = _marker(options)
-    with suppress(OSError):  # without the marker, `is_compiled` returns False, which only causes a message
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.touch()
-
-
-def is_compiled(options: CompletionOptions | str = "best") -> bool:
-    """Whether `warm_up` has run with such options since the package, numba or Python changed on this machine."""
-    return _marker(options).exists()
-
-
-def _marker(options: CompletionOptions | str) -> Path:
-    options = as_options(options)
-    fit, reconstruction = options.fit, options.reconstruction
-    return compilation_marker(
-        fit.least_squares, fit.screen_outliers, reconstruction.system, reconstruction.solver, options.outliers
-    )

@@ -21,7 +21,7 @@ from numba import prange
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, compiled
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
-from leadline.core.solve.multigrid import SERIAL_BELOW, Planes
+from leadline.core.solve.multigrid import Planes, run_blocks
 
 # Planes of a prolongation: the fine pixel, and the corner of the cell that the weight belongs to.
 CENTRE, TOP_0, TOP_1, LEFT_0, LEFT_2, MIDDLE_0, MIDDLE_1, MIDDLE_2, MIDDLE_3 = range(9)
@@ -33,10 +33,10 @@ def coarsen(
     edges: Planes, mass: Float32Array, prolongation: Planes, coarse_edges: Planes, coarse_mass: Float32Array
 ) -> None:
     """Fill the interpolation to a level with these edges and masses, and the edges and masses of the coarse level."""
-    run = _coarsen_parallel if mass.size >= SERIAL_BELOW else _coarsen_serial
     count = coarse_block_count(prolongation.shape[1] - 2)
+    arrays = edges, mass, prolongation, coarse_edges, coarse_mass
     for phase in (_BORDERS, _MIDDLES, _CELLS):
-        run(phase, count, edges, mass, prolongation, coarse_edges, coarse_mass)
+        run_blocks(_coarsen_parallel, _coarsen_block, mass.size, count, phase, *arrays)
 
 
 def coarse_block_count(height: int) -> int:
@@ -109,7 +109,7 @@ def _assemble_row(above, here, edges, mass, i):
 
 
 @compiled()
-def _coarsen_block(phase, block, edges, mass, weights, coarse_edges, coarse_mass):
+def _coarsen_block(block, phase, edges, mass, weights, coarse_edges, coarse_mass):
     """Run one phase on one block of coarse rows; a phase reads what the one before has written in other blocks."""
     first = 1 + block * COARSE_ROWS
     last = min(first + COARSE_ROWS, weights.shape[1] - 1)
@@ -130,15 +130,9 @@ def _coarsen_block(phase, block, edges, mass, weights, coarse_edges, coarse_mass
 
 # One parallel loop serves all phases, because each parallel loop costs most of a second to compile.
 @compiled(parallel=True)
-def _coarsen_parallel(phase, count, edges, mass, weights, coarse_edges, coarse_mass):
+def _coarsen_parallel(count, phase, edges, mass, weights, coarse_edges, coarse_mass):
     for block in prange(count):
-        _coarsen_block(phase, np.int64(block), edges, mass, weights, coarse_edges, coarse_mass)
-
-
-@compiled()
-def _coarsen_serial(phase, count, edges, mass, weights, coarse_edges, coarse_mass):
-    for block in range(count):
-        _coarsen_block(phase, block, edges, mass, weights, coarse_edges, coarse_mass)
+        _coarsen_block(np.int64(block), phase, edges, mass, weights, coarse_edges, coarse_mass)
 
 
 @compiled(fastmath=STENCIL)

@@ -178,28 +178,43 @@ def _weighted_operator_row(ring, row, bend, p, mass, rhs, i, code, out, laplacia
 
 
 @compiled()
-def _operator_block(block, p, code, edges, mass, rhs, out, data, laplacian, sign, dots, squares):
+def _operator_block(block, p, code, out, data, laplacian, sign, dots, squares):
     height = p.shape[0] - 2
     first = 1 + block * ROWS_PER_BLOCK
     ring = np.zeros((3, p.shape[1]), p.dtype)  # the last three rows of A p
+    dot = 0.0
+    square = 0.0
+    for i in range(first - 1, min(first + ROWS_PER_BLOCK, height + 1) + 1):
+        if 1 <= i <= height:
+            _laplacian_row(p, i, code, ring, i % 3)
+        else:
+            zero_row(ring, i % 3)
+        k = i - 1  # the row for which A p is now known on both neighbouring rows
+        if k >= first:
+            sums = _operator_row(ring, (k - 1) % 3, k % 3, i % 3, p, k, code, out, data, laplacian, sign)
+            dot += sums[0]
+            square += sums[1]
+    dots[block] = dot
+    squares[block] = square
+
+
+@compiled()
+def _weighted_operator_block(block, p, code, edges, mass, rhs, out, laplacian, sign, dots, squares):
+    height = p.shape[0] - 2
+    first = 1 + block * ROWS_PER_BLOCK
+    ring = np.zeros((3, p.shape[1]), p.dtype)
     bend = np.zeros((1, p.shape[1]), p.dtype)
     dot = 0.0
     square = 0.0
     for i in range(first - 1, min(first + ROWS_PER_BLOCK, height + 1) + 1):
-        if not 1 <= i <= height:
-            zero_row(ring, i % 3)
-        elif edges is None:
-            _laplacian_row(p, i, code, ring, i % 3)
-        else:
+        if 1 <= i <= height:
             weighted_laplacian_row(p, i - 1, i, i + 1, edges, i, ring, i % 3)
-        k = i - 1  # the row for which A p is now known on both neighbouring rows
+        else:
+            zero_row(ring, i % 3)
+        k = i - 1
         if k >= first:
-            above, row, below = (k - 1) % 3, k % 3, i % 3
-            if edges is None:
-                sums = _operator_row(ring, above, row, below, p, k, code, out, data, laplacian, sign)
-            else:
-                weighted_laplacian_row(ring, above, row, below, edges, k, bend, 0)
-                sums = _weighted_operator_row(ring, row, bend, p, mass, rhs, k, code, out, laplacian, sign)
+            weighted_laplacian_row(ring, (k - 1) % 3, k % 3, i % 3, edges, k, bend, 0)
+            sums = _weighted_operator_row(ring, k % 3, bend, p, mass, rhs, k, code, out, laplacian, sign)
             dot += sums[0]
             square += sums[1]
     dots[block] = dot
@@ -207,19 +222,27 @@ def _operator_block(block, p, code, edges, mass, rhs, out, data, laplacian, sign
 
 
 @compiled(parallel=True)
-def apply_operator(p, code, edges, mass, rhs, out, data, laplacian, sign, dots, squares):
-    """Compute out = sign ((A + data I + laplacian A^2) p - rhs) on the free pixels and zero elsewhere.
+def apply_operator(p, code, out, data, laplacian, sign, dots, squares):
+    """Compute out = sign (A + data I + laplacian A^2) p on the free pixels and zero elsewhere, for edges of weight 1.
 
     Per block of rows, `dots` receives the sum of p out and `squares` the sum of out^2. A^2 runs over all valid pixels,
     so A p is needed at fixed pixels too. Its rows are held in a ring buffer of three, so that the whole operator reads
     and writes each array once. p is float32 (a search direction) or float64 (the solution, for the true residual), and
     the arithmetic uses its type.
-
-    With `edges`, A is the Laplacian of the weighted graph, and `mass`, one number per pixel, replaces the data weight;
-    otherwise `edges`, `mass` and `rhs` are None. `rhs` may be None for a right-hand side of zero.
     """
     for block in prange(dots.size):
-        _operator_block(np.int64(block), p, code, edges, mass, rhs, out, data, laplacian, sign, dots, squares)
+        _operator_block(np.int64(block), p, code, out, data, laplacian, sign, dots, squares)
+
+
+@compiled(parallel=True)
+def apply_weighted_operator(p, code, edges, mass, rhs, out, laplacian, sign, dots, squares):
+    """Compute out = sign ((A + mass + laplacian A^2) p - rhs), with A the Laplacian of the weighted graph.
+
+    `mass` and `rhs` have one number per pixel; `rhs` may be None for a right-hand side of zero. All else is as in
+    `apply_operator`.
+    """
+    for block in prange(dots.size):
+        _weighted_operator_block(np.int64(block), p, code, edges, mass, rhs, out, laplacian, sign, dots, squares)
 
 
 @compiled(fastmath=SUM)

@@ -70,8 +70,10 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
 
 
 def _run(phase: int, code: NDArray[np.uint8], data: float, edges: Planes, mass: Float32Array, *arrays: Planes) -> None:
-    run = _set_up_parallel if mass.size >= multigrid.SERIAL_BELOW else _set_up_serial
-    run(phase, code, np.float32(data), edges, mass, *arrays)
+    count = block_count(mass.shape[0] - 2)
+    multigrid.run_blocks(
+        _set_up_parallel, _set_up_block, mass.size, count, phase, code, np.float32(data), edges, mass, *arrays
+    )
 
 
 @compiled()
@@ -132,7 +134,7 @@ def _scale_row(edges, root, fine_root, scaled, weights, i):
 
 
 @compiled()
-def _set_up_block(phase, block, code, data, edges, mass, root, fine_root, scaled, weights):
+def _set_up_block(block, phase, code, data, edges, mass, root, fine_root, scaled, weights):
     first = 1 + block * ROWS_PER_BLOCK
     for i in range(first, min(first + ROWS_PER_BLOCK, mass.shape[0] - 1)):
         if phase == _IMAGE:
@@ -144,15 +146,9 @@ def _set_up_block(phase, block, code, data, edges, mass, root, fine_root, scaled
 
 
 @compiled(parallel=True)
-def _set_up_parallel(phase, code, data, edges, mass, root, fine_root, scaled, weights):
-    for block in prange(block_count(mass.shape[0] - 2)):
-        _set_up_block(phase, np.int64(block), code, data, edges, mass, root, fine_root, scaled, weights)
-
-
-@compiled()
-def _set_up_serial(phase, code, data, edges, mass, root, fine_root, scaled, weights):
-    for block in range(block_count(mass.shape[0] - 2)):
-        _set_up_block(phase, block, code, data, edges, mass, root, fine_root, scaled, weights)
+def _set_up_parallel(count, phase, code, data, edges, mass, root, fine_root, scaled, weights):
+    for block in prange(count):
+        _set_up_block(np.int64(block), phase, code, data, edges, mass, root, fine_root, scaled, weights)
 
 
 class MembraneCycle(multigrid.VCycle):
@@ -167,9 +163,8 @@ class MembraneCycle(multigrid.VCycle):
         rhs, smoothed, solution = vectors
         code = NO_CODE if depth else self._hierarchy.code
         count = block_count(rhs.shape[0] - 2) if upward else galerkin.coarse_block_count(coarse.vectors.shape[1] - 2)
-        run = _visit_parallel if rhs.size >= multigrid.SERIAL_BELOW else _visit_serial
-        run(
-            upward, count, rhs, smoothed, code, level.edges, self._data,
+        multigrid.run_blocks(
+            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, smoothed, code, level.edges, self._data,
             coarse.prolongation, coarse.vectors, solution, self._dots,
         )  # fmt: skip
 
@@ -296,7 +291,7 @@ def _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse, o
 
 
 @compiled()
-def _visit_block(upward, block, b, x, code, edges, data, weights, coarse, out, dots):
+def _visit_block(block, upward, b, x, code, edges, data, weights, coarse, out, dots):
     if upward:
         dots[block] = _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse[2], out)
     else:
@@ -305,12 +300,6 @@ def _visit_block(upward, block, b, x, code, edges, data, weights, coarse, out, d
 
 # One parallel loop serves both directions, because each parallel loop costs most of a second to compile.
 @compiled(parallel=True)
-def _visit_parallel(upward, count, b, x, code, edges, data, weights, coarse, out, dots):
+def _visit_parallel(count, upward, b, x, code, edges, data, weights, coarse, out, dots):
     for block in prange(count):
-        _visit_block(upward, np.int64(block), b, x, code, edges, data, weights, coarse, out, dots)
-
-
-@compiled()
-def _visit_serial(upward, count, b, x, code, edges, data, weights, coarse, out, dots):
-    for block in range(count):
-        _visit_block(upward, block, b, x, code, edges, data, weights, coarse, out, dots)
+        _visit_block(np.int64(block), upward, b, x, code, edges, data, weights, coarse, out, dots)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,19 @@ def edge_planes(count: int, size: tuple[int, int]) -> Planes:
     They have one column more than other maps: at odd widths the last cell reads two columns beyond its corner.
     """
     return np.zeros((count, size[0] + 2, size[1] + 3), np.float32)
+
+
+def run_blocks(parallel: Any, block: Any, size: int, count: int, *arguments: Any) -> None:
+    """Run a kernel on all blocks of a level of `size` pixels: in a parallel loop, or on one thread if it is small.
+
+    `block` takes the number of one block and the arguments, `parallel` the number of blocks and the arguments. The
+    blocks and their order are the same either way, and with them every bit of the result.
+    """
+    if size >= SERIAL_BELOW:
+        parallel(count, *arguments)
+    else:
+        for number in range(count):
+            block(number, *arguments)
 
 
 @compiled(fastmath=STENCIL)
@@ -142,6 +156,12 @@ class VCycle(ABC):
         for depth in reversed(range(len(levels) - 1)):
             self._visit(True, depth, image if depth == 0 else levels[depth].vectors)
         return self._result, float(self._dots.sum())
+
+    def compile(self) -> None:
+        """Compile the visits to a level, to the image and to a small one."""
+        levels = self._hierarchy.levels
+        self._visit(False, 0, (self._result, self._smoothed, self._result))
+        self._visit(False, 1, levels[1].vectors)
 
     def increase_damping(self) -> bool:
         """Reduce the steps of the smoother; returns False if this is not possible."""

@@ -38,7 +38,7 @@ class Reconstruction:
     history : tuple of float
         Relative residual before each step, as the iteration updates it, and after the last.
     adapted : Adapted or None
-        The system that was chosen from the measurements, with ``system="adaptive"``.
+        The system that was chosen from the measurements, with ``system="adaptive"``, without its edge weights.
     """
 
     status: SolveStatus
@@ -192,11 +192,18 @@ def reconstruct(
     (2.5, True, True)
     """
     problem = residual_problem(calibrated, where, measured, options, weights=weights, neighbours=neighbours)
-    cache = cache or SolverCache()
-    system = cache.system(problem.valid, where, problem.options, problem.edges, problem.weights)
-    solution = cache.solve(system, problem.targets)
+    targets, exact, adapted = problem.targets, problem.exact, problem.adapted
+    if cache is None:
+        system = System(problem.valid, where, problem.options, edges=problem.edges, weights=problem.weights)
+    else:
+        system = cache.system(problem.valid, where, problem.options, problem.edges, problem.weights)
+    if adapted is not None:
+        adapted = replace(adapted, edges=None)
+    del problem  # the system has copied the edge weights
+    solution = system.solve(targets) if cache is None else cache.solve(system, targets)
+    del system  # and with it the levels of the preconditioner, before the result needs memory
     depth = np.empty(calibrated.shape, measured.dtype)
     kernels.correct_depth(calibrated, solution.field, depth)
-    depth.ravel()[where[problem.exact]] = measured[problem.exact]
+    depth.ravel()[where[exact]] = measured[exact]
     statistics = solution.status, solution.iterations, solution.residual, solution.history
-    return depth, Reconstruction(*statistics, problem.adapted)
+    return depth, Reconstruction(*statistics, adapted)

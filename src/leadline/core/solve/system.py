@@ -102,7 +102,7 @@ class System:
         field[self.where] = values
         rhs = None
         if operator.edges is not None:
-            rhs = np.zeros(operator.code.shape)
+            rhs = np.zeros(operator.code.shape, np.float32)
             rhs[self.where] = self._soft_weights * values
             field[self.where] *= self._initial_fraction
         return self._solve(field, rhs, start)
@@ -112,11 +112,11 @@ class System:
 
         `rhs` is (H, W).
         """
-        padded = np.zeros(self.operator.code.shape)
+        padded = np.zeros(self.operator.code.shape, np.float32)
         padded[1:-1, 1:-1] = rhs
-        return self._solve(np.zeros_like(padded), padded, None)
+        return self._solve(np.zeros(padded.shape), padded, None)
 
-    def _solve(self, field: Float64Array, rhs: Float64Array | None, start: FloatArray | None) -> Solution:
+    def _solve(self, field: Float64Array, rhs: Float32Array | None, start: FloatArray | None) -> Solution:
         operator = self.operator
         if self._work is None:
             self._work = np.empty(field.shape, np.float32), np.empty(field.shape, np.float32)

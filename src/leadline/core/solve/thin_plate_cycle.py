@@ -26,7 +26,7 @@ from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, compiled
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
 from leadline.core.solve.kernels import FREE, weighted_laplacian_row, zero_row
-from leadline.core.solve.multigrid import NO_CODE, SERIAL_BELOW, Planes, VCycle, copy_row, nine_point_row
+from leadline.core.solve.multigrid import NO_CODE, Planes, VCycle, copy_row, nine_point_row, run_blocks
 from leadline.core.solve.thin_plate import DIAGONAL, ThinPlateHierarchy
 
 # Constants of the polynomial, fitted to the best polynomials over b. C is 0.85 of the fitted value, so that the
@@ -63,10 +63,10 @@ class ThinPlateCycle(VCycle):
         code = NO_CODE if depth else self._hierarchy.code
         # A block of rows is also a whole block of half as many rows on the coarse level.
         count = (rhs.shape[0] - 3) // _BLOCK_ROWS + 1
-        run = _visit_parallel if rhs.size >= SERIAL_BELOW else _visit_serial
-        run(
-            upward, count, rhs, smoothed, code, level.edges, level.mass, level.bending, level.step,
-            np.float32(self.damping_factor), coarse.prolongation, coarse.vectors, solution, self._dots,
+        run_blocks(
+            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, smoothed, code,
+            level.edges, level.mass, level.bending, level.step, np.float32(self.damping_factor),
+            coarse.prolongation, coarse.vectors, solution, self._dots,
         )  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def _correct_and_smooth_block(block, b, x, code, edges, mass, bending, step, dam
 
 
 @compiled()
-def _visit_block(upward, block, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
+def _visit_block(block, upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
     if upward:
         dots[block] = _correct_and_smooth_block(
             block, b, x, code, edges, mass, bending, step, damping, weights, coarse[2], out
@@ -247,14 +247,8 @@ def _visit_block(upward, block, b, x, code, edges, mass, bending, step, damping,
 
 
 @compiled(parallel=True)
-def _visit_parallel(upward, count, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
+def _visit_parallel(count, upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
     for block in prange(count):
         _visit_block(
-            upward, np.int64(block), b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots
+            np.int64(block), upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots
         )
-
-
-@compiled()
-def _visit_serial(upward, count, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
-    for block in range(count):
-        _visit_block(upward, block, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots)
