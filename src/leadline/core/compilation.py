@@ -57,7 +57,7 @@ def is_compiled(options: CompletionOptions | str = "best") -> bool:
 
 
 def compile_solver(*, general: bool) -> None:
-    """Compile the kernels of the solver, those that a completion needs last first, by running them on zeros.
+    """Compile the kernels of the solver, the costly ones that a completion needs last first, by running them on zeros.
 
     `general` are those of the general system, otherwise of the paper's.
     """
@@ -66,14 +66,15 @@ def compile_solver(*, general: bool) -> None:
     x, y, z = padded(3, SHAPE)
     operator = Operator(code, 0.0, 1.0, edge_planes(2, SHAPE), z) if general else Operator(code, 0.0, 1.0)
     (_empty_thin_plate(operator) if general else _empty_membrane(operator)).compile()
-    kernels.update_solution(field, x, y, z, 0.0, np.zeros(kernels.block_count(SHAPE[0])))
-    kernels.update_direction(x, y, np.float32(0))
-    operator.apply(x, y)
-    operator.residual(field, x if general else None, y)
     if operator.edges is not None and operator.mass is not None:
         thin_plate.build_thin_plate(code, operator.edges, operator.mass, 1.0)
     else:
         membrane.build_membrane(code, 1.0)
+    kernels.update_solution(field, x, y, z, 0.0, np.zeros(kernels.block_count(SHAPE[0])))
+    kernels.update_direction(x, y, np.float32(0))
+    operator.apply(x, y)
+    for dtype in (np.float32, np.float64):
+        kernels.correct_depth(np.zeros(SHAPE, np.float32), field, np.zeros(SHAPE, dtype))
 
 
 def _empty_thin_plate(operator: Operator) -> VCycle:

@@ -16,7 +16,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, compiled
+from leadline.base.jit import STENCIL, SUM, compiled, inlined
 from leadline.core.solve import galerkin, multigrid
 from leadline.core.solve.galerkin import COARSE_ROWS, add_prolongation_row, divide_or_zero, restrict_row
 from leadline.core.solve.kernels import (
@@ -57,13 +57,18 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
     _run(_IMAGE, code, data, edges, mass, root, root, NO_PLANES, NO_PLANES)
     levels = [Level(NO_PLANES, NO_PLANES, NO_PLANES)]
     for size in multigrid.coarse_sizes(height, width):
-        level = Level(multigrid.padded(4, size), multigrid.padded(9, size), multigrid.padded(3, size))
-        coarse_edges, (coarse_mass, coarse_root) = multigrid.edge_planes(4, size), multigrid.padded(2, size)
-        galerkin.coarsen(edges, mass, level.prolongation, coarse_edges, coarse_mass)
+        prolongation, coarse_edges = multigrid.padded(9, size), multigrid.edge_planes(4, size)
+        coarse_mass, coarse_root = multigrid.padded(2, size)
+        galerkin.coarsen(edges, mass, prolongation, coarse_edges, coarse_mass)
+        edges, mass = (
+            coarse_edges,
+            coarse_mass,
+        )  # frees those of the image, the largest arrays, before more is allocated
+        level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(3, size))
         for phase in (_DIAGONAL, _SCALE):
-            _run(phase, NO_CODE, data, coarse_edges, coarse_mass, coarse_root, root, level.edges, level.prolongation)
+            _run(phase, NO_CODE, data, edges, mass, coarse_root, root, level.edges, prolongation)
         levels.append(level)
-        edges, mass, root = coarse_edges, coarse_mass, coarse_root
+        root = coarse_root
     # A pixel without an equation has the row of the identity.
     matrix = np.eye(mass.size) - multigrid.adjacency(level.edges, mass.shape)
     return MembraneHierarchy(code, tuple(levels), np.linalg.inv(matrix).astype(np.float32), data)
@@ -179,7 +184,7 @@ def _image_product_row(x, above, row, below, code, data, i, out, k):
         out[k, j] = value if code[i, j] >= FREE else np.float32(0)
 
 
-@compiled()
+@inlined
 def _apply_row(x, above, row, below, code, edges, data, i, out, k):
     """Compute row i of S x on the image (with its code) or on a coarse level (with its edges), as row k of `out`."""
     if code.shape[0] > 1:

@@ -23,7 +23,7 @@ import numpy as np
 from numba import prange
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, compiled
+from leadline.base.jit import STENCIL, SUM, compiled, inlined
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
 from leadline.core.solve.kernels import FREE, weighted_laplacian_row, zero_row
 from leadline.core.solve.multigrid import NO_CODE, Planes, VCycle, copy_row, nine_point_row, run_blocks
@@ -77,7 +77,7 @@ def _scale_row(x, i, factor, j, out, k):
         out[k, m] = factor[j, m] * x[i, m]
 
 
-@compiled()
+@inlined
 def _apply_row(x, above, row, below, edges, i, out, k):
     """Compute row i of A x, on the image (five-point stencil) or on a coarse level (nine-point stencil), as row k."""
     if edges.shape[0] == 2:
