@@ -63,7 +63,7 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
         edges, mass = (
             coarse_edges,
             coarse_mass,
-        )  # frees those of the image, the largest arrays, before more is allocated
+        )  # frees those of the image before more is allocated
         level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(3, size))
         for phase in (_DIAGONAL, _SCALE):
             _run(phase, NO_CODE, data, edges, mass, coarse_root, root, level.edges, prolongation)
