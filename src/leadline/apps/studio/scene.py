@@ -23,7 +23,7 @@ from leadline.core.options import CompletionOptions
 from leadline.core.prior import PriorKindOrAuto
 from leadline.geometry.cameras import Camera
 from leadline.io.frames import FrameFiles, FrameInputs, FrameOptions, Predict, read_frame
-from leadline.io.notes import Note, NoteKind, rename_parameter
+from leadline.io.notes import Note
 from leadline.priors.hub import supervise
 from leadline.report.completed_scene import CompletedScene, HeldExponent, SceneScores
 
@@ -291,19 +291,10 @@ def _predict(
 def _read_reference(
     uploads: Uploads, request: CompleteRequest, inputs: FrameInputs
 ) -> tuple[FloatArray | None, tuple[Note, ...]]:
-    from leadline.io.depth import read_depth
+    from leadline.io.frame_checks import read_reference
 
     upload = uploads.get(Role.REFERENCE)
     if upload is None:
         return None, ()
-    try:
-        measured = read_depth(upload.path, request.reference_unit)
-    except LeadlineError as error:
-        raise InputError(rename_parameter(error.render(param), "unit", "reference_unit")) from error
-    sizes = [f"{shape[1]}x{shape[0]}" for shape in (measured.values.shape, inputs.sparse.shape)]
-    if sizes[0] != sizes[1]:
-        raise InputError(f"{upload.name}: the ground truth is {sizes[0]} and the image {sizes[1]}; make them equal.")
-    if not measured.guessed:
-        return measured.values, ()
-    text = f"The unit of the ground truth was guessed: {measured.unit}. Set {param('reference_unit')} if it is wrong."
-    return measured.values, (Note(NoteKind.REFERENCE_UNIT_GUESSED, text),)
+    stated = None if inputs.measurements.unit_guessed or inputs.measurements.cloud is not None else inputs.unit
+    return read_reference(upload.path, request.reference_unit, inputs.sparse, stated)
