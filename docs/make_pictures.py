@@ -14,8 +14,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 from PIL import Image
@@ -26,7 +26,8 @@ from leadline.batch.frame import PixelOrigin
 from leadline.bench.metrics import normals, relative_error
 from leadline.bench.observations import observe
 from leadline.datasets import Scene, rendered
-from leadline.datasets.rendered import renderer
+from leadline.datasets.rendered.renderer import render_setting
+from leadline.datasets.rendered.room import ROOM
 from leadline.geometry.cameras import Camera
 from leadline.geometry.grids import scatter_nearest
 from leadline.io.depth import read_depth, write_depth
@@ -50,12 +51,11 @@ def leadline(line: str) -> None:
 
 def sweep() -> FloatArray:
     """Points of a LiDAR above and to the right of the camera, in its own axes, with a wider view than the camera's."""
-    yaw, pitch = renderer.CAMERA_YAW, renderer.CAMERA_PITCH
+    yaw, pitch = ROOM.yaw, ROOM.pitch
     right = np.array([math.cos(yaw), 0, -math.sin(yaw)])
     up = np.array([-math.sin(yaw) * math.sin(pitch), math.cos(pitch), -math.cos(yaw) * math.sin(pitch)])
-    place = np.array(renderer.CAMERA_POSITION) + BESIDE * right + ABOVE * up
-    with mock.patch.multiple(renderer, CAMERA_POSITION=tuple(place), _FOCAL=0.6):
-        seen = rendered.render(STEPS, BEAMS * 7)
+    x, y, z = (np.array(ROOM.eye) + BESIDE * right + ABOVE * up).tolist()
+    seen = render_setting(replace(ROOM, eye=(x, y, z)), STEPS, BEAMS * 7, focal=0.6)
     assert isinstance(seen.camera, Camera)
     assert seen.reference is not None
     points = seen.camera.points(seen.reference)[::7].reshape(-1, 3)
