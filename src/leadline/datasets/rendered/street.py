@@ -25,8 +25,8 @@ def furnish(rng: np.random.Generator) -> list[Group]:
             groups.append(Group((side * 11.2, edge + deep / 2, 0.0), _house(rng, 4.8, deep)))
             edge += deep + (2.5 if rng.uniform() < 0.3 else 0.02)
     groups.append(Group((2.0, 64.0, 0.0), _house(rng, 16.0, 6.0)))
-    cars = ((-2.75, 8.5, (0.55, 0.07, 0.06)), (-2.75, 14.6, (0.7, 0.7, 0.68)), (-2.7, 27.0, (0.1, 0.2, 0.42)))
-    cars += ((2.75, 11.5, (0.14, 0.3, 0.28)), (2.8, 19.5, (0.75, 0.6, 0.2)), (2.75, 36.0, (0.5, 0.5, 0.52)))
+    cars = [(-2.75, 8.5, (0.55, 0.07, 0.06)), (-2.75, 14.6, (0.7, 0.7, 0.68)), (-2.7, 27.0, (0.1, 0.2, 0.42))]
+    cars += [(2.75, 11.5, (0.14, 0.3, 0.28)), (2.8, 19.5, (0.75, 0.6, 0.2)), (2.75, 36.0, (0.5, 0.5, 0.52))]
     groups += [Group(near(x, z), _car(tint)) for x, z, tint in cars]
     groups.append(Group(near(-0.95, 40.0), _van()))
     groups += [
