@@ -269,13 +269,18 @@ def write_in_fitting_unit(maps: Mapping[Path, FloatArray], units: tuple[str, ...
     return unit
 
 
-def write_cloud(path: Path, camera: CameraModel, depth: FloatArray, image: NDArray[np.uint8]) -> None:
-    """Write the pixels with a depth as a coloured point cloud in PLY."""
+def write_cloud(
+    path: Path, camera: CameraModel, depth: FloatArray, image: NDArray[np.uint8], *, edge_filter: bool = True
+) -> None:
+    """Write the pixels with a depth as a point cloud with colours and normals in PLY.
+
+    The `edge_filter` leaves out pixels that lie between two objects; see `leadline.geometry.surface`.
+    """
+    from leadline.geometry.surface import EdgeLimits, surface_from_depth
     from leadline.io.ply import write_ply
 
-    points = camera.points(depth)
-    known = np.isfinite(points).all(axis=-1)  # a lens may have no ray for a corner
-    write_ply(path, points[known], image[known])
+    surface = surface_from_depth(depth, camera, edges=EdgeLimits() if edge_filter else None)
+    write_ply(path, surface.points, image.reshape(-1, 3)[surface.pixels], normals=surface.normals)
 
 
 def _write_results(

@@ -78,7 +78,7 @@ def write_example(session: Session, name: str) -> None:
     np.save(uploads[Role.PRIOR].path, prior)
     uploads[Role.CAMERA].path.write_text(json.dumps(camera_record(camera)), encoding="utf-8")
     if example.as_cloud:
-        write_cloud(uploads[Role.SPARSE].path, camera, sparse, image)
+        write_cloud(uploads[Role.SPARSE].path, camera, sparse, image, edge_filter=False)
     else:
         write_depth(uploads[Role.SPARSE].path, sparse, "mm")
     for upload in uploads.values():
