@@ -15,7 +15,7 @@ HEIGHT, WIDTH = 40, 60
 
 
 def make_scene() -> CompletedScene:
-    """A box at 1 m before a wall at 2 m, flying pixels beside it, and one measurement that contradicts its neighbours."""
+    """A box before a wall, flying pixels beside it, and one measurement that contradicts its neighbours."""
     depth = np.full((HEIGHT, WIDTH), 2.0, np.float32)
     depth[10:30, 20:40], depth[10:30, 19] = 1.0, 1.5
     sparse = np.full_like(depth, np.nan)

@@ -246,8 +246,8 @@ def make_recipe(
 ) -> dict[str, str]:
     """The command line and the Python program that compute the same depth as the page.
 
-    With a drawn mask or kept regions both begin with the measurements as used, which can be downloaded. Without `show_folders` the
-    model of a network is named without its folder, which visitors from other machines should not see.
+    With a drawn mask or kept regions both begin with the measurements as used, which can be downloaded. Without
+    `show_folders` a network is named without the folder of its model, which visitors from elsewhere should not see.
     """
     names = session.names()
     inputs, options, head, spec = {"image": names[Role.IMAGE]}, dict[str, Any](), "", None
