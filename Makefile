@@ -54,6 +54,7 @@ bench: $(BENCH)
 # Every picture of the README and the docs but images/speed.png, which `make bench` makes on an idle machine.
 pictures: $(DEV) browser
 	$(BIN)/leadline warm-up
+	$(BIN)/python docs/make_guide_pictures.py
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_studio_pictures.py
 

@@ -3,7 +3,7 @@
     python docs/make_pictures.py [FOLDER]
 
 Nothing is downloaded, and the same pictures come out each time. FOLDER is docs/images by default. ``make pictures``
-runs this script and make_studio_pictures.py.
+runs this script and the others beside it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 // The completed depth as points, drawn with WebGL and moved by mouse, touch or arrow keys.
 
 const VERTEX = `
-attribute vec3 place; attribute vec3 colour; uniform mat4 view; uniform float size; uniform float lift; varying vec3 shade;
+attribute vec3 place; attribute vec3 colour; uniform mat4 view; uniform float size; uniform float mark; uniform float lift; varying vec3 shade;
 void main() {
   gl_Position = view * vec4(place, 1.0);
-  gl_PointSize = clamp(size / gl_Position.w, 1.0, 24.0);
+  gl_PointSize = mark > 0.0 ? mark : clamp(size * place.z / gl_Position.w, 1.0, 24.0); // as far apart as the pixels of the image there
   gl_Position.z -= lift * gl_Position.w;
   shade = colour;
 }`;
@@ -73,7 +73,7 @@ export class Cloud {
       for (const k of [0, 1]) this.extent[k] = Math.max(this.extent[k], Math.abs(places[i - 2 + k] / places[i]));
     }
     this.middle = median(depths);
-    this.spacing = this.middle * Math.sqrt((width * height) / Math.max(1, count)) / width;
+    this.spacing = Math.sqrt((width * height) / Math.max(1, count)) / width;
     this.frame = this.#buffer(this.#cameraLines());
     this.reset();
   }
@@ -105,22 +105,21 @@ export class Cloud {
     gl.useProgram(this.program);
     gl.uniformMatrix4fv(gl.getUniformLocation(this.program, 'view'), false, this.#view(canvas.width / canvas.height));
     const size = this.spacing * canvas.height * 1.1 / this.extent[1];
-    this.#uniforms(size * this.size, 0);
+    this.#uniforms({ size: size * this.size, mark: 0, lift: 0 });
     this.#attribute('place', this.buffers[0], gl.FLOAT, false);
     this.#attribute('colour', this.buffers[1 + this.shown], gl.UNSIGNED_BYTE, true);
     gl.drawArrays(gl.POINTS, 0, this.edges ? this.count : this.header.clean); // those at depth edges come last
     if (this.measurements) {
       const { measurements, left_out: leftOut } = this.header;
-      this.#uniforms(size * Math.max(1.4, this.size * 1.2), 0.002); // in front of the surface that they lie on
+      this.#uniforms({ size, mark: (1.2 + 1.2 * this.size) * ratio, lift: 0.002 }); // in front of the surface that they lie on
       this.#marks(this.measured, gl.POINTS, MARKS.measured, 0, measurements - leftOut);
       this.#marks(this.measured, gl.POINTS, MARKS.left_out, measurements - leftOut, leftOut);
     }
     if (this.camera) this.#marks(this.frame, gl.LINES, MARKS.camera, 0, 16);
   }
 
-  #uniforms(size, lift) {
-    this.gl.uniform1f(this.gl.getUniformLocation(this.program, 'size'), size);
-    this.gl.uniform1f(this.gl.getUniformLocation(this.program, 'lift'), lift);
+  #uniforms(values) {
+    for (const [name, value] of Object.entries(values)) this.gl.uniform1f(this.gl.getUniformLocation(this.program, name), value);
   }
 
   #marks(buffer, kind, colour, first, count) {
