@@ -169,7 +169,7 @@ def command(
         return _predict_only(image, prior, output, values["format"], overwrite=overwrite, quiet=quiet)
     if min_confidence is not None and confidence is None:
         raise InputError(f"{param('min_confidence')} needs a map of confidence; add {param('confidence')}.")
-    prior_file, predictor = prior.open(_focal_length(intrinsics, camera))
+    prior_file, predictor = prior.open(focal_length(intrinsics, camera))
     outputs = take_fields(OutputOptions, values)
     used = outputs.ply or outputs.mesh or points is not None or (predictor is not None and "focal" in predictor.options)
     if (intrinsics or camera) and not used:
@@ -182,7 +182,7 @@ def command(
         prior_kind=prior.kind if prior_file else None,
         prior_floor=prior.floor if prior_file else None,
         min_confidence=MIN_CONFIDENCE if min_confidence is None else min_confidence,
-        noise=_noise(noise),
+        noise=parse_noise(noise),
         intrinsics=intrinsics,
     )
     given = {"image": image, "sparse": sparse, "points": points, "prior": prior_file}
@@ -259,7 +259,8 @@ def _predict_only(
     return report.finish("the same command continues from here.")
 
 
-def _noise(numbers: tuple[float, ...] | None) -> Noise | None:
+def parse_noise(numbers: tuple[float, ...] | None) -> Noise | None:
+    """The noise of one to three numbers of a flag."""
     from leadline.core.noise import Noise
 
     if numbers is None:
@@ -269,7 +270,8 @@ def _noise(numbers: tuple[float, ...] | None) -> Noise | None:
     return Noise(**dict(zip(("constant", "proportional", "quadratic"), numbers, strict=False)))
 
 
-def _focal_length(intrinsics: tuple[float, ...] | None, camera: Path | None) -> float | None:
+def focal_length(intrinsics: tuple[float, ...] | None, camera: Path | None) -> float | None:
+    """The focal length in pixels of the camera that was given; None without one."""
     from leadline.io.cameras import camera_record, read_camera
 
     if intrinsics is not None:

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from leadline.base.errors import LeadlineError, MissingExtra, param
+from leadline.base.errors import FileError, LeadlineError, MissingExtra, param
 from leadline.base.strict_json import json_ready
 from leadline.io.notes import Note
 
@@ -121,6 +121,14 @@ def recorded_pixels(sidecar: Path) -> PixelCounts | None:
         return PixelCounts(**json.loads(sidecar.read_text(encoding="utf-8"))["pixels"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def recorded_unit(sidecar: Path) -> str:
+    """The unit of the depth that a sidecar belongs to."""
+    try:
+        return str(json.loads(sidecar.read_text(encoding="utf-8"))["units"]["depth"]["unit"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{sidecar}: is not a sidecar that leadline wrote.") from error
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
