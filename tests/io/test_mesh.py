@@ -65,7 +65,7 @@ def test_glb_colours_of_points_are_stored_linearly(tmp_path: Path) -> None:
 
 
 def test_a_cloud_has_normals_that_other_readers_see(tmp_path: Path) -> None:
-    from leadline.batch.frame import write_cloud
+    from leadline.batch.outputs import write_cloud
 
     for name, filtered in (("a.ply", True), ("b.ply", False)):
         write_cloud(tmp_path / name, CAMERA, DEPTH, IMAGE, edge_filter=filtered)

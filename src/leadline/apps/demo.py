@@ -13,7 +13,7 @@ import leadline.methods as registry
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import FileError, param
 from leadline.base.strict_json import dump_json
-from leadline.batch.frame import write_cloud
+from leadline.batch.outputs import write_cloud
 from leadline.bench.metrics import DepthScores, NormalScores, depth_scores, normal_scores, normals, relative_error
 from leadline.bench.observations import CASES, Case, Observations, observe
 from leadline.core.options import CompletionOptions

@@ -27,12 +27,12 @@ from leadline.base.arrays import BoolArray, FloatArray, as_map, is_measured
 from leadline.base.errors import InputError, param
 from leadline.geometry.cameras import CameraModel
 
-# A step in inverse depth is usual if it equals that of ten pairs among the 31 around it, where smaller steps count in
+# A step in inverse depth is usual if it equals that of 15 pairs among the 31 around it, where smaller steps count in
 # part and steps beyond the limit of the first rule not at all. Completed depth passes from one object to the other
-# within up to ten pixels, which is cut. On a plane whose depth a sensor has rounded, every second or third step is not
-# 0, and it is joined.
+# within about ten pixels, which is cut. On a plane whose depth a sensor has rounded, every second step is not 0, and it
+# is joined.
 _REACH = 15  # pixels to each side
-_USUAL = 10
+_USUAL = 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class EdgeLimits:
     """Where a surface is cut between neighbouring pixels; see `leadline.geometry.surface`."""
 
     max_step: float = 0.05  # largest difference of the two depths, relative to the nearer one
-    max_angle: float = 80.0  # degrees between the line of sight and the normal, unless the surface is a plane there
+    max_angle: float = 85.0  # degrees between the line of sight and the normal, unless the surface is a plane there
 
     def __post_init__(self) -> None:
         if not self.max_step > 0:

@@ -12,8 +12,8 @@ import numpy as np
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.prior import Prior
-from leadline.geometry.grids import resize_bilinear
-from leadline.io.depth import read_depth, read_image
+from leadline.geometry.grids import mask_low_confidence, resize_bilinear
+from leadline.io.depth import read_depth, read_image, read_values
 from leadline.io.notes import Note, NoteKind, rename_parameter
 
 # If more than half of the sparse map is measured and more than half of the prior is missing, they are swapped.
@@ -186,3 +186,29 @@ def check_plausible(sizes: Mapping[str, tuple[int, ...]], sparse: FloatArray, un
 
 def size_text(shape: tuple[int, ...]) -> str:
     return f"{shape[1]}x{shape[0]}"
+
+
+def without_doubtful(
+    sparse: Path, confidence: Path, depth: FloatArray, least: float
+) -> tuple[FloatArray, tuple[Note, ...]]:
+    """The measurements whose confidence is at least `least`, and a note that counts the others."""
+    levels = read_values(confidence)
+    if levels.shape != depth.shape:
+        raise InputError(
+            f"{param('confidence')} {confidence}: is {size_text(levels.shape)} and the sparse map "
+            f"{size_text(depth.shape)}; it must have one value for each pixel of the sparse map."
+        )
+    confirmed = mask_low_confidence(depth, levels, least)
+    before, after = (int(np.count_nonzero(values > 0)) for values in (depth, confirmed))
+    if before and not after:
+        raise InputError(
+            f"{param('confidence')} {confidence}: no measurement of {sparse} has a confidence of {least:g} or more "
+            f"(the largest is {float(np.nanmax(levels[depth > 0])):g}); lower {param('min_confidence')}."
+        )
+    if after == before:
+        return confirmed, ()
+    text = (
+        f"{before - after} of {before} measurements have a confidence below {least:g} and were left out; "
+        f"{param('min_confidence')} changes the limit."
+    )
+    return confirmed, (Note(NoteKind.LOW_CONFIDENCE, text),)

@@ -58,7 +58,7 @@ def write_example(session: Session, name: str) -> None:
     import numpy as np
     from PIL import Image
 
-    from leadline.batch.frame import write_cloud
+    from leadline.batch.outputs import write_cloud
     from leadline.io.cameras import camera_record
     from leadline.io.depth import write_depth
 

@@ -18,7 +18,7 @@ from leadline.apps.studio.sessions import Role, Session
 from leadline.base.errors import InputError
 from leadline.base.registry import suggestion
 from leadline.base.strict_json import dump_json
-from leadline.batch.frame import write_cloud, write_in_fitting_unit
+from leadline.batch.outputs import write_cloud, write_in_fitting_unit
 from leadline.core.fit.estimator import FitStatus
 from leadline.core.options import CompletionOptions
 from leadline.core.outliers import Outliers
