@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from leadline.apps.cli import group
-from leadline.batch.frame import write_cloud
+from leadline.batch.outputs import write_cloud
 from leadline.bench.observations import simulate
 from leadline.datasets import Scene
 from leadline.datasets.rendered import network_like_prior, render
