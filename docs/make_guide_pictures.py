@@ -25,8 +25,9 @@ from leadline.datasets import Scene
 from leadline.datasets.rendered import network_like_prior, render
 from leadline.geometry.cameras import Camera
 from leadline.io.cameras import camera_record
+from leadline.io.ros.messages import decode_depth
 from leadline.report.colour import colour_range, colourise
-from leadline.report.tiles import ColourBar, Tile, draw_panel
+from leadline.report.tiles import ColourBar, Tile, draw_panel, draw_preview
 
 WIDTH, HEIGHT = 640, 480
 LARGEST = 150_000  # bytes of a picture
@@ -91,6 +92,54 @@ def colmap() -> Image.Image:
     return Image.open("out/photo_preview.png").convert("RGB")
 
 
+def bag() -> Image.Image:
+    """The depth topic that `leadline bag` adds for a frame of the street, beside the image."""
+    from rosbags.highlevel import AnyReader
+    from rosbags.rosbag2 import StoragePlugin, Writer
+    from rosbags.typesys import Stores, get_typestore
+
+    scene = render(WIDTH, HEIGHT, kind="street", seed=2)
+    _, camera = write_files(scene)
+    sparse = simulate(scene, "lidar:32", dataset="docs").sparse
+    points = np.ascontiguousarray(camera.points(sparse)[np.isfinite(sparse)].astype(np.float32))
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    types = {name.rpartition("/")[2]: kind for name, kind in store.types.items()}
+    header = types["Header"](stamp=types["Time"](sec=1, nanosec=0), frame_id="camera")
+    size = {"height": HEIGHT, "width": WIDTH}
+    k = np.array([camera.fx, 0, camera.cx, 0, camera.fy, camera.cy, 0, 0, 1.0])
+    roi = types["RegionOfInterest"](x_offset=0, y_offset=0, height=0, width=0, do_rectify=False)
+    fields = [types["PointField"](name=name, offset=4 * i, datatype=7, count=1) for i, name in enumerate("xyz")]
+    messages = {
+        "/camera/image": types["Image"](
+            header=header, **size, encoding="rgb8", is_bigendian=0, step=3 * WIDTH, data=scene.image.reshape(-1)
+        ),
+        "/camera/camera_info": types["CameraInfo"](
+            header=header, **size, distortion_model="plumb_bob", d=np.zeros(5), k=k, r=np.eye(3).ravel(),
+            p=np.insert(k, (3, 6, 9), 0.0), binning_x=0, binning_y=0, roi=roi,
+        ),
+        "/lidar/points": types["PointCloud2"](
+            header=header, height=1, width=len(points), fields=fields, is_bigendian=False, point_step=12,
+            row_step=12 * len(points), data=points.view(np.uint8).reshape(-1), is_dense=True,
+        ),
+    }  # fmt: skip
+    with Writer("drive", version=9, storage_plugin=StoragePlugin.MCAP) as writer:
+        for topic, message in messages.items():
+            kind = type(message).__msgtype__
+            connection = writer.add_connection(topic, kind, typestore=store)
+            writer.write(connection, 1_000_000_000, store.serialize_cdr(message, kind))
+    topics = "--image /camera/image --camera-info /camera/camera_info --points /lidar/points"
+    Path("priors").mkdir()
+    Path("prior.npy").rename("priors/1.000000000.npy")
+    leadline(f"bag drive {topics} --prior priors -o depth.mcap --quiet")
+    with AnyReader([Path("depth.mcap")]) as reader:
+        found = [
+            decode_depth(reader.deserialize(raw, connection.msgtype))
+            for connection, _, raw in reader.messages()
+            if connection.topic == "/leadline/depth/image"
+        ]
+    return draw_preview(scene.image, found[0])
+
+
 def diagnosis() -> Image.Image:
     """The plot of linearity of an image of a small run."""
     leadline("bench run smoke -o RUN")
@@ -124,7 +173,13 @@ def gradient() -> Image.Image:
     return draw_panel([tiles], tile_width=360)
 
 
-PICTURES = {"guide-lidar": lidar, "guide-colmap": colmap, "guide-diagnosis": diagnosis, "guide-torch": gradient}
+PICTURES = {
+    "guide-lidar": lidar,
+    "guide-colmap": colmap,
+    "guide-bag": bag,
+    "guide-diagnosis": diagnosis,
+    "guide-torch": gradient,
+}
 
 
 def save(picture: Image.Image, path: Path) -> None:
