@@ -22,7 +22,7 @@ from PIL import Image
 
 from leadline.apps.cli import group
 from leadline.base.arrays import FloatArray
-from leadline.batch.frame import PixelOrigin
+from leadline.batch.outputs import PixelOrigin
 from leadline.bench.metrics import normals, relative_error
 from leadline.bench.observations import observe
 from leadline.datasets import Scene, rendered
