@@ -37,7 +37,7 @@ Examples:
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --jobs 2
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --outliers single --sigma
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --mesh glb --camera cam.json
-  leadline refine SCENES --dataset scenes --prior onnx:MODEL.onnx -o refined/ --executor ray --address auto
+  leadline refine scenes/ --dataset scenes --prior onnx:model.onnx -o refined/
 
 \b
 INPUT is a folder with subfolders of images (rgb, color, images ...) and of depth
@@ -57,7 +57,6 @@ continues when the same command is run again.
 Exit code: 0 all done; 1 a frame failed; 2 nothing could be done; 130 stopped by
 Ctrl-C.
 """
-_DATASET = "Data set"  # a heading of the help
 
 
 @grouped_command(epilog=EXAMPLES)
@@ -239,7 +238,7 @@ def _summarise(outcomes: list[Outcome], items: dict[str, Any], job: Any, sheet: 
         for head in ("frame", "measured", "left out", "filled", "no depth"):
             table.add_column(head, justify="left" if head == "frame" else "right")
         rows = {outcome.stem: outcome.pixels for outcome in worst}
-        for name, counts in {**rows, f"all {len(outcomes)} frames": total_pixels(outcomes)}.items():
+        for name, counts in {**rows, f"all frames ({len(outcomes)})": total_pixels(outcomes)}.items():
             if counts is not None and counts.total:
                 shares = (counts.measured, counts.left_out, counts.filled, counts.no_depth)
                 table.add_row(name, *(f"{share / counts.total:.2%}" for share in shares))

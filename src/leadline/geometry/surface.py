@@ -73,6 +73,12 @@ class Surface:
     pixels: NDArray[np.int64]
     shape: tuple[int, int]
 
+    def mask(self) -> BoolArray:
+        """Which pixels have a point, (H, W)."""
+        found = np.zeros(self.shape, bool)
+        found.flat[self.pixels] = True
+        return found
+
     def texture_coordinates(self) -> NDArray[np.float32]:
         """Where each point is in the image, (N, 2): across and down, 0 to 1 from border to border, as glTF has them."""
         height, width = self.shape

@@ -58,7 +58,12 @@ def _row(frame: RefinedFrame) -> list[Tile]:
         measured = draw_measurements(frame.measured, frame.image, low=low, high=high)
     return [
         Tile(frame.image, frame.name),
-        Tile(measured, "measured", f"{known.mean():.1%} of the pixels"),
+        Tile(measured, "measured", _share(known)),
         Tile(colourise(frame.depth, low=low, high=high), "refined", "", bar),
         Tile(draw_origins(frame.image, frame.left_out, frame.filled), "left out, filled", frame.caption),
     ]
+
+
+def _share(known: BoolArray) -> str:
+    share = float(known.mean())
+    return f"{share:.1%} of the pixels" if share >= 0.001 else f"{int(known.sum())} pixels"

@@ -144,25 +144,25 @@ def prior_flags(
     return decorate
 
 
+edge_filter_flag = output_option(
+    "--edge-filter/--no-edge-filter",
+    default=True,
+    help="Leave pixels between two objects out of clouds and meshes; the depth keeps them.",
+)
+
+
 def geometry_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command with the flags of point clouds and meshes, which are fields of `OutputOptions`."""
-    flags = (
-        output_option("--ply", is_flag=True, help="Also write a point cloud with colours and normals; needs a camera."),
-        output_option(
-            "--mesh",
-            type=click.Choice(MESH_FORMATS),
-            help="Also write a mesh: glb, textured by the image, or ply, with the colours of its points; needs a "
-            "camera.",
-        ),
-        output_option(
-            "--edge-filter/--no-edge-filter",
-            default=True,
-            help="Leave pixels between two objects out of cloud and mesh; the depth keeps them.",
-        ),
+    cloud = output_option(
+        "--ply", is_flag=True, help="Also write a point cloud with colours and normals; needs a camera."
     )
-    for add in reversed(flags):
-        function = add(function)
-    return function
+    mesh = output_option(
+        "--mesh",
+        type=click.Choice(MESH_FORMATS),
+        help="Also write a mesh: glb, textured by the image, or ply, with the colours of its points; needs a camera.",
+    )
+    decorated: Callable[..., Any] = cloud(mesh(edge_filter_flag(function)))
+    return decorated
 
 
 PRESETS = {"best": CompletionOptions.best, "paper": CompletionOptions.paper}

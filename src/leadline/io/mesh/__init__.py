@@ -1,16 +1,12 @@
 """Writing of triangle meshes: GLB (binary glTF 2.0), textured or with a colour for each point, and PLY.
 
-A GLB file is written here because it is small: a header, a JSON text and the arrays behind each other. glTF's axes are
-x right, y up and z towards the viewer, so y and z of a camera's frame change their sign. A PLY file has no convention
-and keeps the frame of its points, as `write_ply` does.
+glTF's axes are x right, y up and z towards the viewer, so y and z of a camera's frame change their sign. A PLY file has
+no convention and keeps the frame of its points, as `write_ply` does.
 """
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import struct
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -22,14 +18,11 @@ from leadline.base.errors import InputError, param
 from leadline.geometry.cameras import CameraModel
 from leadline.geometry.surface import EdgeLimits, Surface, surface_from_depth
 from leadline.io.files import atomic_write
+from leadline.io.mesh.glb import FLOAT, UINT16, encode_texture, glb_bytes, linear_colours
 from leadline.io.ply import write_ply
 
 MeshFormat = Literal["glb", "ply"]
 MESH_FORMATS: tuple[MeshFormat, ...] = get_args(MeshFormat)
-
-_TEXTURE_QUALITY = 92  # of JPEG, at which its blocks are not seen on the surface
-_FLOAT, _UINT16, _UINT32 = 5126, 5123, 5125  # glTF's numbers of component types
-_POINTS, _INDICES = 34962, 34963  # glTF's numbers of buffer targets
 
 
 def write_surface_mesh(
@@ -114,21 +107,21 @@ def write_mesh(
             raise InputError(f"a mesh in PLY has {param('colours')} and no {param('texture')}; write a .glb instead.")
         write_ply(path, xyz, colours, normals=normals, triangles=corners)
         return
-    attributes: dict[str, tuple[NDArray[Any], int]] = {"POSITION": (xyz * _TO_GLTF, _FLOAT)}
+    attributes: dict[str, tuple[NDArray[Any], int]] = {"POSITION": (xyz * _TO_GLTF, FLOAT)}
     if normals is not None:
-        attributes["NORMAL"] = (_check(normals, "normals", (len(xyz), 3)) * _TO_GLTF, _FLOAT)
+        attributes["NORMAL"] = (_check(normals, "normals", (len(xyz), 3)) * _TO_GLTF, FLOAT)
     if colours is not None:
         rgb = _check(colours, "colours", (len(xyz), 3))
         if rgb.dtype != np.uint8:
             raise InputError(f"{param('colours')} must be uint8, got {np.asarray(colours).dtype} instead.")
-        attributes["COLOR_0"] = (_linear_colours(rgb), _UINT16)
+        attributes["COLOR_0"] = (linear_colours(rgb), UINT16)
     encoded = None
     if texture is not None:
         if texture_coordinates is None:
             raise InputError(f"{param('texture')} needs {param('texture_coordinates')}.")
-        attributes["TEXCOORD_0"] = (_check(texture_coordinates, "texture_coordinates", (len(xyz), 2)), _FLOAT)
-        encoded = _encode_texture(np.asarray(texture))
-    content = _glb(attributes, corners.astype("<u4"), encoded)
+        attributes["TEXCOORD_0"] = (_check(texture_coordinates, "texture_coordinates", (len(xyz), 2)), FLOAT)
+        encoded = encode_texture(np.asarray(texture))
+    content = glb_bytes(attributes, corners.astype("<u4"), encoded)
     atomic_write(path, lambda part: part.write_bytes(content))
 
 
@@ -148,81 +141,3 @@ def _check(values: ArrayLike, name: str, shape: tuple[int, int]) -> NDArray[Any]
     if found.shape != shape or found.dtype.kind not in "iuf":
         raise InputError(f"{param(name)} must be an array of numbers of shape {shape}, got {found.shape} instead.")
     return found if found.dtype == np.uint8 else found.astype(np.float32)
-
-
-def _linear_colours(colours: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """sRGB bytes as (N, 4) linear values with alpha, which is what glTF stores for points; 16 bits keep dark tones."""
-    steps = np.arange(256) / 255
-    linear = np.where(steps <= 0.04045, steps / 12.92, ((steps + 0.055) / 1.055) ** 2.4)
-    table = np.rint(linear * 65535).astype("<u2")
-    return np.concatenate((table[colours], np.full((len(colours), 1), 65535, "<u2")), axis=1)
-
-
-def _encode_texture(texture: NDArray[np.uint8]) -> bytes:
-    from PIL import Image
-
-    if texture.ndim != 3 or texture.shape[2] != 3 or texture.dtype != np.uint8:
-        raise InputError(f"{param('texture')} must be an (H, W, 3) uint8 array, got {texture.dtype} {texture.shape}.")
-    stream = io.BytesIO()
-    Image.fromarray(texture).save(stream, format="JPEG", quality=_TEXTURE_QUALITY, subsampling=0)
-    return stream.getvalue()
-
-
-def _glb(attributes: dict[str, tuple[NDArray[Any], int]], corners: NDArray[np.uint32], texture: bytes | None) -> bytes:
-    """The bytes of a GLB file with one mesh: a header, a chunk of JSON and a chunk of arrays."""
-    views: list[dict[str, int]] = []
-    blocks: list[bytes] = []
-    accessors: list[dict[str, Any]] = []
-
-    def add_view(content: bytes, **more: int) -> int:
-        start = sum(map(len, blocks))
-        views.append({"buffer": 0, "byteOffset": start, "byteLength": len(content), **more})
-        blocks.append(_padded(content, b"\0"))  # every array begins at a multiple of four bytes
-        return len(views) - 1
-
-    def add_array(values: NDArray[Any], component: int, kind: str, target: int, **more: Any) -> int:
-        little_endian = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False)
-        view = add_view(little_endian.tobytes(), target=target)
-        accessors.append({"bufferView": view, "componentType": component, "count": len(values), "type": kind, **more})
-        return len(accessors) - 1
-
-    primitive: dict[str, Any] = {"attributes": {}, "material": 0}
-    for name, (values, component) in attributes.items():
-        more: dict[str, Any] = {"normalized": True} if component == _UINT16 else {}
-        if name == "POSITION":  # the only attribute whose bounds glTF requires
-            more |= {"min": values.min(axis=0).tolist(), "max": values.max(axis=0).tolist()}
-        kind = f"VEC{values.shape[1]}"
-        primitive["attributes"][name] = add_array(values, component, kind, _POINTS, **more)
-    primitive["indices"] = add_array(corners.ravel(), _UINT32, "SCALAR", _INDICES)
-    surface: dict[str, Any] = {"metallicFactor": 0.0, "roughnessFactor": 1.0}
-    content: dict[str, Any] = {
-        "asset": {"version": "2.0", "generator": "leadline"},
-        "extensionsUsed": ["KHR_materials_unlit"],
-        "scene": 0,
-        "scenes": [{"nodes": [0]}],
-        "nodes": [{"mesh": 0}],
-        "meshes": [{"primitives": [primitive]}],
-        "materials": [
-            {"pbrMetallicRoughness": surface, "extensions": {"KHR_materials_unlit": {}}, "doubleSided": True}
-        ],
-    }
-    if texture is not None:
-        surface["baseColorTexture"] = {"index": 0}
-        content["images"] = [{"bufferView": add_view(texture), "mimeType": "image/jpeg"}]
-        content["samplers"] = [{"wrapS": 33071, "wrapT": 33071}]  # clamped to the border
-        content["textures"] = [{"source": 0, "sampler": 0}]
-    binary = b"".join(blocks)
-    content |= {"bufferViews": views, "accessors": accessors, "buffers": [{"byteLength": len(binary)}]}
-    chunks = _chunk(b"JSON", json.dumps(content, separators=(",", ":")).encode(), b" ") + _chunk(
-        b"BIN\0", binary, b"\0"
-    )
-    return struct.pack("<4sII", b"glTF", 2, 12 + len(chunks)) + chunks
-
-
-def _chunk(kind: bytes, content: bytes, filler: bytes) -> bytes:
-    padded = _padded(content, filler)
-    return struct.pack("<I4s", len(padded), kind) + padded
-
-
-def _padded(content: bytes, filler: bytes) -> bytes:
-    return content + filler * (-len(content) % 4)
