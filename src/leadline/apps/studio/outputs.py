@@ -139,9 +139,8 @@ def _notes(session: Session, result: Result) -> list[dict[str, Any]]:
     if result.measurements_removed:
         notes.append((f"{result.measurements_removed:,} measurements under the drawn mask were removed.", False))
     if completion.outliers is not None and completion.outliers.prior_error is not None:
-        notes += [
-            (f"{line[0].upper()}{line[1:]}.", bool(result.outliers)) for line in completion.outliers.describe_regions()
-        ]
+        lines = (line.removeprefix("region ") for line in completion.outliers.describe_regions())
+        notes += [(f"Outlier region: {line}.", bool(result.outliers)) for line in lines]
         for region in describe_regions(result):
             notes += [(f"Region kept by hand: {region['text']}.", True)] if region["kept"] else []
     elif result.outliers:
