@@ -46,7 +46,8 @@ def test_downloads_equal_complete(visitor: Visitor, scene: dict[str, Path], tmp_
     write_depth(tmp_path / "own.png", result.depth, "mm")
     assert visitor.download(summary, "depth.png") == (tmp_path / "own.png").read_bytes()
     (tmp_path / "cloud.ply").write_bytes(visitor.download(summary, "cloud.ply"))
-    assert len(read_ply(tmp_path / "cloud.ply")[0]) == np.isfinite(result.depth).sum()
+    points = len(read_ply(tmp_path / "cloud.ply")[0])  # without the pixels between two objects
+    assert 0.7 * result.depth.size < points <= np.isfinite(result.depth).sum()
     report = json.loads(visitor.download(summary, "report.json"))
     assert report["result"] == json.loads(json.dumps(result.to_dict()))
     assert report["inputs"]["sparse"]["name"] == "tof.png"
@@ -197,7 +198,7 @@ def test_downloads_follow_an_exponent_set_by_hand(visitor: Visitor, scene: dict[
     assert change == pytest.approx(held["median_change"], rel=1e-3)
     assert change > 0
     (tmp_path / "cloud.ply").write_bytes(visitor.download(summary, "cloud.ply"))
-    assert np.allclose(read_ply(tmp_path / "cloud.ply")[0][:, 2], depth.ravel())
+    assert np.isin(read_ply(tmp_path / "cloud.ply")[0][:, 2], depth).all()
     report = json.loads(visitor.download(summary, "report.json"))
     assert report["exponent_set_by_hand"]["exponent"] == -0.5
 
