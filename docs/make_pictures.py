@@ -3,7 +3,7 @@
     python docs/make_pictures.py [FOLDER]
 
 Nothing is downloaded, and the same pictures come out each time. FOLDER is docs/images by default. ``make pictures``
-runs this script and make_studio_pictures.py.
+runs this script and the others beside it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ from leadline.batch.outputs import PixelOrigin
 from leadline.bench.metrics import normals, relative_error
 from leadline.bench.observations import observe
 from leadline.datasets import Scene, rendered
-from leadline.datasets.rendered import renderer
+from leadline.datasets.rendered.renderer import render_setting
+from leadline.datasets.rendered.room import ROOM
 from leadline.geometry.cameras import Camera
 from leadline.geometry.grids import scatter_nearest
 from leadline.geometry.surface import EdgeLimits, surface_from_depth
@@ -52,12 +53,11 @@ def leadline(line: str) -> None:
 
 def sweep() -> FloatArray:
     """Points of a LiDAR above and to the right of the camera, in its own axes, with a wider view than the camera's."""
-    yaw, pitch = renderer.CAMERA_YAW, renderer.CAMERA_PITCH
+    yaw, pitch = ROOM.yaw, ROOM.pitch
     right = np.array([math.cos(yaw), 0, -math.sin(yaw)])
     up = np.array([-math.sin(yaw) * math.sin(pitch), math.cos(pitch), -math.cos(yaw) * math.sin(pitch)])
-    place = np.array(renderer.CAMERA_POSITION) + BESIDE * right + ABOVE * up
-    with mock.patch.multiple(renderer, CAMERA_POSITION=tuple(place), _FOCAL=0.6):
-        seen = rendered.render(STEPS, BEAMS * 7)
+    x, y, z = (np.array(ROOM.eye) + BESIDE * right + ABOVE * up).tolist()
+    seen = render_setting(replace(ROOM, eye=(x, y, z)), STEPS, BEAMS * 7, focal=0.6)
     assert isinstance(seen.camera, Camera)
     assert seen.reference is not None
     points = seen.camera.points(seen.reference)[::7].reshape(-1, 3)

@@ -29,7 +29,7 @@ def test_demo_writes_its_files(tmp_path):
     assert depth.shape == (48, 64)
     assert 1 < np.nanmedian(depth) < 8
     points, _ = read_ply(result.files[2])
-    assert 0.7 * depth.size < len(points) < depth.size  # without the pixels between two objects
+    assert 0.5 * depth.size < len(points) < depth.size  # without flying pixels
     assert "not metric" in screen.getvalue()
 
 
