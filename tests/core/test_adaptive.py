@@ -106,7 +106,7 @@ def test_what_is_chosen_is_what_is_said(rng, averaged):
     if averaged:
         wanted = wanted / (1 + (np.array(spreads) / found.roughness) ** 2)
     np.testing.assert_allclose(found.weights, wanted, rtol=ROUNDING)
-    assert found.stiffness == (found.spacing / 2) ** 2
+    assert found.stiffness == found.spacing**2 / 2
     assert found.screening == 1 / (height**2 + width**2)
 
 

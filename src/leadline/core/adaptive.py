@@ -30,7 +30,7 @@ error is used.
 pixels. The weights are isotropic: with weights that depend on the direction of an edge the solver needs more than twice
 the iterations, and the mean absolute relative error decreases by 1 to 3 %.
 
-**Stiffness** (spacing / 2)^2, the weight of the Laplacian: the solution is a thin plate near each measurement, which
+**Stiffness** spacing^2 / 2, the weight of the Laplacian: the solution is a thin plate near each measurement, which
 avoids sharp peaks, and a membrane at larger distances. **Screening** 1 / diagonal^2, the weight of the residual itself:
 the residual decays over the size of the image. Both make the result independent of the image's resolution.
 """
@@ -124,7 +124,7 @@ def adapt(
         if cell > 1:
             weights /= 1.0 + (variation / noise) ** 2
     edges, contrast = _edge_weights(calibrated)
-    stiffness, screening = min((spacing / 2) ** 2, MAX_STIFFNESS), 1.0 / (height**2 + width**2)
+    stiffness, screening = min(spacing**2 / 2, MAX_STIFFNESS), 1.0 / (height**2 + width**2)
     return Adapted(targets, weights, edges, stiffness, screening, spacing, cell, roughness, contrast)
 
 
