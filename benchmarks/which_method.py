@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DRAWN = {  # label of the record: label in the figure, colour, line
-    "best": ("leadline (best)", "#D55E00", "-"),
+    "Ours (best)": ("leadline (best)", "#D55E00", "-"),
     "Ours": ("the paper's method", "#D55E00", ":"),
     "KNN": ("KNN: a line through 5 neighbours", "#0072B2", "-"),
     "kriging": ("kriging of the residual", "#009E73", "-"),
@@ -78,7 +78,7 @@ SWEEPS = (
     Sweep(
         "quality",
         "Better priors, 500 measured pixels: the prior's quality decides more than the method",
-        "share of the reference in the prior: 0 is the small network, 1 a perfect prior with a wrong scale",
+        "quality of the prior: 0 is the small network, 1 the reference, distorted by a curve",
         QUALITIES,
         ("random:500",),
         tuple(f"{share:g}" for share in QUALITIES),
@@ -86,7 +86,7 @@ SWEEPS = (
     Sweep(
         "noise",
         "Noisier measurements, 500 of them: exact interpolation follows the noise",
-        "standard deviation of the measurements' noise, per cent of the depth",
+        "noise of the measurements, per cent of the depth",
         tuple(100 * noise for noise in NOISES),
         tuple("random:500" + (f"+noise:{noise:g}" if noise else "") for noise in NOISES),
         ("0", "0.9"),
@@ -134,7 +134,7 @@ def draw(sweep: Sweep, records: Sequence[Record]) -> Drawing:
     means = mean_errors(records)
     images = len({record.image for record in records})
     panels = sweep.panels or ("",)
-    figure = new_figure(3.1 if len(panels) > 1 else 3.3, 6.6 if len(panels) > 1 else 5.2)
+    figure = new_figure(3.2 if len(panels) > 1 else 3.5, 6.6 if len(panels) > 1 else 5.2)
     figure.suptitle(f"{sweep.title}\n(geometric mean over {images} real scenes)", fontsize=8.5)
     axes: list[Axes] = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     numbers: dict[str, Any] = {"images": images, "unit": "per cent of depth", "axis": sweep.label}
@@ -148,7 +148,7 @@ def draw(sweep: Sweep, records: Sequence[Record]) -> Drawing:
             positions = list(sweep.positions)
             if sweep.name == "noise":
                 positions[0] = positions[1] / 3  # a place for zero on the logarithmic axis
-            width = 2.0 if method == "best" else 1.1
+            width = 2.0 if method == "Ours (best)" else 1.1
             panel.plot(
                 positions, errors, color=colour, linestyle=line, linewidth=width, marker="o", ms=2.5, label=label
             )
@@ -157,6 +157,7 @@ def draw(sweep: Sweep, records: Sequence[Record]) -> Drawing:
             )
             drawn += [error for error in errors if error > 0]
         panel.set_title(title)
+        panel.set_xlabel(sweep.label)
         panel.grid(visible=True, which="major")
         if sweep.name != "quality":
             use_log_axis(panel, "x", positions)
@@ -164,7 +165,6 @@ def draw(sweep: Sweep, records: Sequence[Record]) -> Drawing:
             panel.set_xticks(positions, ["none", *(f"{noise:g}" for noise in sweep.positions[1:])])
     use_log_axis(axes[0], "y", drawn)
     axes[0].set_ylabel("mean error, per cent of the depth\n(AbsRel, pixels that were not measured)")
-    figure.supxlabel(sweep.label, fontsize=7.5)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3 if len(panels) > 1 else 2)
     return Drawing(figure, numbers)
 
