@@ -30,16 +30,17 @@ check: lint
 	$(BIN)/pytest -n $(JOBS) --quiet -m 'not full and not slow'
 
 # The kernels are compiled beforehand, because test workers that compile the same kernel at the same time may differ in
-# the last bit. -rs prints why a test was skipped.
+# the last bit. -rsR prints why a test was skipped and which one passed only when it was run again: tests that kill
+# processes or drive a browser depend on the scheduler.
 test: lint browser
 	$(BIN)/leadline warm-up
-	$(BIN)/pytest -n $(JOBS) --quiet -rs
+	$(BIN)/pytest -n $(JOBS) --quiet -rsR --reruns 1
 	$(BIN)/mkdocs build --strict --quiet
 
 # The whole matrix of shapes, patterns and options.
 test-full: lint browser
 	$(BIN)/leadline warm-up
-	$(BIN)/pytest -n $(JOBS) --quiet -rs -m ''
+	$(BIN)/pytest -n $(JOBS) --quiet -rsR --reruns 1 -m ''
 
 # The pages are tested in a real browser. apt installs one if there is none.
 browser:
