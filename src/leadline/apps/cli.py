@@ -20,6 +20,7 @@ from leadline.apps.terminal.commands import PATH, LazyGroup, grouped_command, op
 
 COMMANDS = {
     "complete": ("leadline.apps.complete:command", "Complete one image, or a folder of them."),
+    "refine": ("leadline.apps.refine:command", "Refine the depth of RGB-D frames: a folder or a data set."),
     "priors": ("leadline.apps.priors:command", "List the networks and files that can be the prior."),
     "prior": ("leadline.apps.priors:predict", "Save the predictions of a network for later."),
     "project": ("leadline.apps.project:command", "Project a point cloud or another sensor to sparse depth."),
