@@ -30,9 +30,11 @@ error is used.
 pixels. The weights are isotropic: with weights that depend on the direction of an edge the solver needs more than twice
 the iterations, and the mean absolute relative error decreases by 1 to 3 %.
 
-**Stiffness** (spacing / 2)^2, the weight of the Laplacian: the solution is a thin plate near each measurement, which
-avoids sharp peaks, and a membrane at larger distances. **Screening** 1 / diagonal^2, the weight of the residual itself:
-the residual decays over the size of the image. Both make the result independent of the image's resolution.
+**Stiffness** d^2 / 2, the weight of the Laplacian, where d is the spacing or, if larger, the mean distance
+sqrt(pixels / measurements): measurements that are clustered leave gaps that are wider than their spacing. The solution
+is a thin plate near each measurement, which avoids sharp peaks, and a membrane at larger distances. **Screening**
+1 / diagonal^2, the weight of the residual itself: the residual decays over the size of the image. Both make the result
+independent of the image's resolution.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ def adapt(
     height, width = calibrated.shape
     depth = measured.astype(np.float64)
     targets = np.log(depth / calibrated.flat[where].astype(np.float64))
-    spacing, cell, roughness = math.ceil(math.sqrt(calibrated.size / max(1, where.size))), 1, math.nan
+    mean_distance = math.sqrt(calibrated.size / max(1, where.size))
+    spacing, cell, roughness = math.ceil(mean_distance), 1, math.nan
     weights = np.full(where.size, MAX_WEIGHT)
     if where.size > MIN_NEIGHBOURS:
         neighbours = neighbours or Neighbours(where, (height, width))
@@ -124,7 +127,8 @@ def adapt(
         if cell > 1:
             weights /= 1.0 + (variation / noise) ** 2
     edges, contrast = _edge_weights(calibrated)
-    stiffness, screening = min((spacing / 2) ** 2, MAX_STIFFNESS), 1.0 / (height**2 + width**2)
+    stiffness = min(max(spacing, mean_distance) ** 2 / 2, MAX_STIFFNESS)
+    screening = 1.0 / (height**2 + width**2)
     return Adapted(targets, weights, edges, stiffness, screening, spacing, cell, roughness, contrast)
 
 
