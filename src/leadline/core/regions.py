@@ -319,11 +319,9 @@ def _grow(d, log_t, seed, growth, labels):  # type: ignore[no-untyped-def]
                 for j in range(max(column - 1, 0), min(column + 2, width)):
                     if labels[i, j] != 0 or d[i, j] <= growth:
                         continue
-                    if d[i, j] > seed and d[row, column] > seed:
-                        joined = abs(d[i, j] - d[row, column]) <= MAX_JUMP * max(d[i, j], d[row, column])
-                    else:
-                        joined = abs(log_t[i, j] - log_t[row, column]) < seed
-                    if joined:
+                    low, high = min(d[i, j], d[row, column]), max(d[i, j], d[row, column])
+                    similar = low >= (1.0 - MAX_JUMP) * high
+                    if similar and (low > seed or abs(log_t[i, j] - log_t[row, column]) < seed):
                         labels[i, j] = count
                         stack[n] = i * width + j
                         n += 1
