@@ -59,10 +59,11 @@ MAX_JUMP = 0.5
 an error of the prior beside it, only the former is confirmed."""
 MIN_SEEDS = 3
 MAX_SHARE = 0.3
-EDGE, EDGE_QUANTILE, MIN_EDGES, MAX_EXPLAINED = 0.1, 0.9, 20, 0.8
+EDGE, EDGE_QUANTILE, MIN_EDGES = 0.1, 0.9, 20
 """Neighbouring cells whose log t differs by more than `EDGE` lie on both sides of an edge of the prior. Twice the quantile
-of the step of d, relative to that of log t, is what an edge of the prior explains, and at most `MAX_EXPLAINED`, which is
-also taken if there are fewer than `MIN_EDGES` such pairs of cells outside the candidates."""
+of the step of d relative to that of log t, over all such pairs outside the candidates, is what edges explain."""
+EXPLAINED = (0.2, 0.8)
+"""Bounds of the share that edges explain. The upper one is taken if there are fewer than `MIN_EDGES` pairs."""
 MIN_UNEXPLAINED = 0.6
 """Share of a region's border at which d must have a step that no edge explains."""
 MARGIN = 2
@@ -70,6 +71,7 @@ MARGIN = 2
 CLOSER = 0.5
 """A measurement belongs to a region if its distance from the level outside is larger than this share of that from the
 level inside. A wrong measurement that is not left out costs more than a right one that is."""
+SLACK = 0.5
 SAME_SURFACE = 0.02
 """Step of log t at which the weight of the connection between two cells of the outer membrane is halved."""
 _ITERATIONS, _WIDE_ITERATIONS = 12, 4  # of the background's fit; the first ones with a wider loss
@@ -118,10 +120,14 @@ def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray
     # A cell without a measurement takes the values of the nearest one with some, so that it does not split a region.
     nearest = ndimage.distance_transform_edt(~measured, return_distances=False, return_indices=True)
     values, depths, deviations, detrended = (values.reshape(grid)[tuple(nearest)] for values in maps)
-    labels, reasons = _label_regions(deviations, detrended, depths, measured, unit)
+    # Where both find a region, that without the trend is taken: of a wrong region, the trend is a part.
+    labels, reasons = _label_regions(deviations, deviations, depths, measured, unit, np.inf)
+    others, more = _label_regions(detrended, deviations, depths, measured, unit, UNMISTAKABLE)
+    others[np.isin(others, others[labels > 0])] = 0
+    labels, reasons = np.where(others > 0, others + len(reasons), labels), reasons + more
     if not reasons:
         return Outliers.none(prior_error=error)
-    label, own, threshold = _label_measurements(labels, g, cell, values, depths)
+    label, own, threshold = _label_measurements(labels, g, cell, values, depths, SLACK * unit)
     left_out = label > 0
     label, own, numbers = label[left_out], own[left_out], np.unique(label[left_out])
     regions = tuple(Region(int((label == n).sum()), float(own[label == n].mean()), reasons[n - 1]) for n in numbers)
@@ -164,24 +170,26 @@ def _trend(deviation: Float64Array, depth: Float64Array) -> Float64Array:
 
 
 def _label_regions(
-    deviations: Float64Array, detrended: Float64Array, log_t: Float64Array, measured: BoolArray, unit: float
+    d: Float64Array, levels: Float64Array, log_t: Float64Array, measured: BoolArray, unit: float, unmistakable: float
 ) -> tuple[NDArray[np.int32], list[RegionReason]]:
-    """The number of the region of each cell of the grid, from 1, and 0 outside; and the reason for each region."""
+    """The number of the region of each cell of the grid, from 1, and 0 outside; and the reason for each region.
+
+    Steps at the borders are those of `levels`, because a trend that was subtracted from d has steps of its own.
+    """
     found = np.zeros(measured.shape, np.int32)
-    count = _grow(detrended, log_t, SEED * unit, GROWTH * unit, found)
-    seeds = np.bincount(found[measured & (detrended > SEED * unit)], minlength=count + 1)
+    count = _grow(d, log_t, SEED * unit, GROWTH * unit, found)
+    seeds = np.bincount(found[measured & (d > SEED * unit)], minlength=count + 1)
     sizes = np.bincount(found[measured], minlength=count + 1)
     first, second = _neighbours(measured.shape)
     both = measured.flat[first] & measured.flat[second]
     first, second = first[both], second[both]
-    # The trend has steps of its own, which are no steps of the measurements.
-    step, edge = (np.abs(values.flat[first] - values.flat[second]) for values in (deviations, log_t))
+    step, edge = (np.abs(values.flat[first] - values.flat[second]) for values in (levels, log_t))
     a, b = found.flat[first], found.flat[second]
     elsewhere = (a == 0) & (b == 0) & (edge > EDGE)
-    explained = MAX_EXPLAINED
+    explained = EXPLAINED[1]
     if elsewhere.sum() >= MIN_EDGES:
-        explained = min(2.0 * float(np.quantile(step[elsewhere] / edge[elsewhere], EDGE_QUANTILE)), MAX_EXPLAINED)
-    higher = np.where(detrended.flat[first] > detrended.flat[second], a, b)[a != b]
+        explained = np.clip(2.0 * np.quantile(step[elsewhere] / edge[elsewhere], EDGE_QUANTILE), *EXPLAINED)
+    higher = np.where(d.flat[first] > d.flat[second], a, b)[a != b]
     unexplained = (step > explained * edge)[a != b]
     borders = np.bincount(higher, minlength=count + 1)
     continuous = np.bincount(higher[unexplained], minlength=count + 1)
@@ -191,7 +199,7 @@ def _label_regions(
             continue
         if continuous[n] >= max(MIN_UNEXPLAINED * borders[n], np.sqrt(sizes[n])):
             reasons.append(RegionReason.PRIOR_CONTINUES)
-        elif np.median(detrended[measured & (found == n)]) > UNMISTAKABLE * unit:
+        elif np.median(d[measured & (found == n)]) > unmistakable * unit:
             reasons.append(RegionReason.FAR_BEHIND)
         else:
             continue
@@ -200,7 +208,12 @@ def _label_regions(
 
 
 def _label_measurements(
-    labels: NDArray[np.int32], g: Float64Array, cell: IndexArray, values: Float64Array, log_t: Float64Array
+    labels: NDArray[np.int32],
+    g: Float64Array,
+    cell: IndexArray,
+    values: Float64Array,
+    log_t: Float64Array,
+    slack: float,
 ) -> tuple[IndexArray, Float64Array, Float64Array]:
     """The region of each measurement, its deviation from the level outside, and the deviation up to which it is kept."""
     region = labels > 0
@@ -214,7 +227,7 @@ def _label_measurements(
         source = core | region & ~np.isin(parts, parts[core])  # a part that is too thin for a core is its own source
         outside = _membrane(values, same_surface, ~around, around).flat[cell]
         inside = _membrane(values, np.ones(first.size), source, around & ~source).flat[cell]
-        closer = np.abs(g - outside) > CLOSER * np.abs(g - inside)
+        closer = np.abs(g - outside) + slack > CLOSER * np.abs(g - inside)
         left_out = core.flat[cell] | around.flat[cell] & closer
         share = np.bincount(cell, left_out, region.size) / np.maximum(count, 1)
         region = np.where(count > 0, share > 0.5, region.ravel()).reshape(region.shape)
