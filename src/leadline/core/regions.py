@@ -64,14 +64,17 @@ EDGE, EDGE_QUANTILE, MIN_EDGES = 0.1, 0.9, 20
 of the step of d relative to that of log t, over all such pairs outside the candidates, is what edges explain."""
 EXPLAINED = (0.2, 0.8)
 """Bounds of the share that edges explain. The upper one is taken if there are fewer than `MIN_EDGES` pairs."""
+CLEAR, MIN_STEP = 3.5, 0.1
+"""In units of the prior's error: a region whose median deviation is at most the first has to have a sharper border, with
+steps larger than the second and than the upper bound of what edges explain."""
 MIN_UNEXPLAINED = 0.6
 """Share of a region's border at which d must have a step that no edge explains."""
 MARGIN = 2
 """Cells around a region in which measurements are judged one by one."""
-CLOSER = 0.5
+CLOSER = 0.4
 """A measurement belongs to a region if its distance from the level outside is larger than this share of that from the
 level inside. A wrong measurement that is not left out costs more than a right one that is."""
-SLACK = 0.5
+SLACK = 0.25
 SAME_SURFACE = 0.02
 """Step of log t at which the weight of the connection between two cells of the outer membrane is halved."""
 _ITERATIONS, _WIDE_ITERATIONS = 12, 4  # of the background's fit; the first ones with a wider loss
@@ -189,8 +192,11 @@ def _label_regions(
     explained = EXPLAINED[1]
     if elsewhere.sum() >= MIN_EDGES:
         explained = np.clip(2.0 * np.quantile(step[elsewhere] / edge[elsewhere], EDGE_QUANTILE), *EXPLAINED)
-    higher = np.where(d.flat[first] > d.flat[second], a, b)[a != b]
-    unexplained = (step > explained * edge)[a != b]
+    typical = np.nan_to_num(ndimage.median(d, np.where(measured, found, 0), np.arange(count + 1))) / unit
+    higher = np.where(d.flat[first] > d.flat[second], a, b)
+    clear = typical[higher] > CLEAR
+    unexplained = step > np.where(clear, explained * edge, EXPLAINED[1] * edge + MIN_STEP * unit)
+    higher, unexplained = higher[a != b], unexplained[a != b]
     borders = np.bincount(higher, minlength=count + 1)
     continuous = np.bincount(higher[unexplained], minlength=count + 1)
     new_label, reasons = np.zeros(count + 1, np.int32), []
@@ -199,7 +205,7 @@ def _label_regions(
             continue
         if continuous[n] >= max(MIN_UNEXPLAINED * borders[n], np.sqrt(sizes[n])):
             reasons.append(RegionReason.PRIOR_CONTINUES)
-        elif np.median(d[measured & (found == n)]) > unmistakable * unit:
+        elif typical[n] > unmistakable:
             reasons.append(RegionReason.FAR_BEHIND)
         else:
             continue
