@@ -6,22 +6,23 @@ first: how large are this prior's own errors on this image, and does an edge of 
 
 1. *Cells.* The log residuals g = log s - log t, with t from a robust fit, are reduced to their medians in square cells
    about as wide as the measurements are apart. There are at most `MAX_CELLS` cells, which bounds the cost.
-2. *Deviation.* A smooth surface of few nodes, fitted with Geman and McClure's weights, is what the response and a slowly
-   varying error of the prior leave. Surfaces at a depth that occurs once in the image deviate together if the response
-   is wrong there: the running median over cells with nearly the same t, where positive, is subtracted too. The rest is
-   the deviation d.
+2. *Background.* A smooth surface b of few nodes, fitted with Geman and McClure's weights, is what the response and a
+   slowly varying error of the prior leave. The deviation is d = g - b.
 3. *Error of the prior.* Light that passes a surface, is reflected or takes a detour is measured too far away, hardly
-   ever too near. Deviations towards the camera are therefore the prior's: their quantile `ERROR_QUANTILE` is its error e
-   on this image. With e above `MAX_PRIOR_ERROR` the prior cannot be used to judge measurements, and none is left out.
-4. *Candidates.* Cells with d > `SEED` e are joined with their neighbours of the same kind, unless d differs by much, and
-   then with neighbours above `GROWTH` e to which t is continuous. A candidate has at least `MIN_SEEDS` seeds and at most
-   `MAX_SHARE` of the cells.
-5. *Confirmation.* A prior errs beside and behind its own edges, by a share of the step of log t that is measured on the
-   rest of the image. Along most of a region's border d must have a step larger than that: the prior says that the
-   surface goes on where the measurements jump. Regions whose median of d exceeds `UNMISTAKABLE` e need no confirmation.
-6. *Measurements.* The region's border in the picture is not that of the cells. Two membranes continue the residuals:
-   one from outside into the region, along what the prior says is one surface, the other from the region's interior
-   outwards. In the cells near the border each measurement belongs to the region if it is closer to the second one.
+   ever too near. Negative deviations are therefore the prior's: the quantile `ERROR_QUANTILE` of -d is its error e on
+   this image. With e above `MAX_PRIOR_ERROR` the prior cannot be used to judge measurements, and none is left out.
+4. *Response.* Surfaces at a depth that occurs once in the image deviate together if the response is wrong there. The
+   running median of d over cells with nearly the same t, where positive, is this trend. Regions are looked for in d and
+   in d without the trend; those of the first kind are taken where both are found.
+5. *Candidates.* Cells with d > `SEED` e are joined with their neighbours of the same kind, and then with neighbours
+   above `GROWTH` e to which t is continuous, unless d differs by much. A candidate has at least `MIN_SEEDS` seeds and
+   at most `MAX_SHARE` of the cells.
+6. *Confirmation.* A prior errs beside and behind its own edges, by a share of the step of log t that is measured on the
+   rest of the image. Along most of a region's border d must have a larger step: the prior says that the surface goes
+   on where the measurements jump. Regions whose median of d exceeds `UNMISTAKABLE` e need no confirmation.
+7. *Measurements.* The border of a region is not that of the cells. Two membranes continue the residuals: one from
+   outside into the region, along what the prior says is one surface, the other from the interior of the region
+   outwards. Near the border each measurement belongs to the region if it is closer to the second one.
 
 Measurements that are too near together (rain, dust, a fence in front of the scene) are not looked for.
 """
@@ -55,17 +56,17 @@ MIN_PRIOR_ERROR = 0.02
 SEED, GROWTH, UNMISTAKABLE = 2.0, 0.5, 6.0
 """Deviations in units of the prior's error: of a region's seeds, of its other cells, and of one beyond doubt."""
 MAX_JUMP = 0.5
-"""Two seeds are not joined if their deviations differ by more than this share of the larger one: of a wrong region and
+"""Two cells are not joined if their deviations differ by more than this share of the larger one: of a wrong region and
 an error of the prior beside it, only the former is confirmed."""
 MIN_SEEDS = 3
 MAX_SHARE = 0.3
 EDGE, EDGE_QUANTILE, MIN_EDGES = 0.1, 0.9, 20
-"""Neighbouring cells whose log t differs by more than `EDGE` lie on both sides of an edge of the prior. Twice the quantile
-of the step of d relative to that of log t, over all such pairs outside the candidates, is what edges explain."""
+"""Neighbouring cells whose log t differs by more than `EDGE` lie on both sides of an edge of the prior. Twice the
+quantile of the step of d relative to that of log t, over such pairs outside the candidates, is what edges explain."""
 EXPLAINED = (0.2, 0.8)
 """Bounds of the share that edges explain. The upper one is taken if there are fewer than `MIN_EDGES` pairs."""
 CLEAR, MIN_STEP = 3.5, 0.1
-"""In units of the prior's error: a region whose median deviation is at most the first has to have a sharper border, with
+"""In units of the prior's error: a region whose median deviation is at most the first must have a sharper border, with
 steps larger than the second and than the upper bound of what edges explain."""
 MIN_UNEXPLAINED = 0.6
 """Share of a region's border at which d must have a step that no edge explains."""
@@ -75,6 +76,8 @@ CLOSER = 0.4
 """A measurement belongs to a region if its distance from the level outside is larger than this share of that from the
 level inside. A wrong measurement that is not left out costs more than a right one that is."""
 SLACK = 0.25
+"""Added to the distance from the level outside, in units of the prior's error: where the two levels meet, as those of a
+plane behind a window may, measurements belong to the region."""
 SAME_SURFACE = 0.02
 """Step of log t at which the weight of the connection between two cells of the outer membrane is halved."""
 _ITERATIONS, _WIDE_ITERATIONS = 12, 4  # of the background's fit; the first ones with a wider loss
@@ -221,7 +224,7 @@ def _label_measurements(
     log_t: Float64Array,
     slack: float,
 ) -> tuple[IndexArray, Float64Array, Float64Array]:
-    """The region of each measurement, its deviation from the level outside, and the deviation up to which it is kept."""
+    """The region of each measurement, its deviation from the level outside, and that up to which it is kept."""
     region = labels > 0
     first, second = _neighbours(region.shape)
     same_surface = 1.0 / (1.0 + ((log_t.flat[first] - log_t.flat[second]) / SAME_SURFACE) ** 2) + 1e-4
@@ -319,7 +322,7 @@ def _evaluate(down, across, nodal, surface):  # type: ignore[no-untyped-def]
 def _grow(d, log_t, seed, growth, labels):  # type: ignore[no-untyped-def]
     """Label the regions that grow from seeds, and return their number.
 
-    Two neighbouring seeds (of eight neighbours) are joined unless d differs by much, others only where log t is
+    Neighbouring cells (of eight neighbours) are joined if d is similar, and unless both are seeds only where log t is
     continuous.
     """
     height, width = d.shape
