@@ -5,6 +5,7 @@ The stages are functions of `Pairs`, so `complete`, `align`, the uncertainty est
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -305,8 +306,7 @@ def reconstruct_depth(
     `cache` holds the linear system and the solution of the previous frame, and receives those of this one.
     """
     if pairs.count == 0:
-        nothing = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
-        return calibrated.astype(pairs.measured.dtype), nothing
+        return calibrated.astype(pairs.measured.dtype), Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
     known = _known_of_measurements(pairs, calibrated, options)
     return reconstruct(calibrated, pairs.where, pairs.measured, options, cache=cache, **known)
 
@@ -352,15 +352,15 @@ def finish(
     fit: Fit,
     options: CompletionOptions,
     uncertainty: bool,
-    cache: SolverCache | None = None,
     earlier: Response | None = None,
+    reconstruct: Callable[..., tuple[FloatArray, Reconstruction]] = reconstruct_depth,
 ) -> Completion:
     """All stages after the fit, and measurements without a prior; raises `NotConverged` with ``strict``.
 
-    `cache` and `earlier` are from the previous frames of a stream, see `reconstruct_depth` and `calibrate_prior`.
+    A stream gives the `earlier` response, see `calibrate_prior`, and a `reconstruct` that uses the previous frame.
     """
     calibrated = calibrate_prior(pairs, fit, earlier)
-    depth, reconstruction = reconstruct_depth(pairs, calibrated, options.reconstruction, cache)
+    depth, reconstruction = reconstruct(pairs, calibrated, options.reconstruction)
     sigma = estimate_sigma(pairs, fit, depth, options) if uncertainty else None
     depth.flat[inputs.unpaired] = inputs.measurements.flat[inputs.unpaired]
     counts = inputs.unpaired.size, inputs.invalid
