@@ -267,7 +267,7 @@ def fit_pairs(pairs: Pairs, options: FitOptions, start: Response | None = None) 
         return _fit(pairs, options, start)
     some = np.zeros(pairs.count, np.bool_)
     some[:: -(-pairs.count // MAX_SCREENING_FIT)] = True
-    robust = _fit(pairs.subset(some), ROBUST_FIT)
+    robust = _fit(pairs.subset(some), ROBUST_FIT, start)
     residuals = pairs.log_residuals(robust.response).astype(np.float64)
     agreeing = ~find_disagreeing(residuals, pairs.neighbours)
     if start is None and robust.status is FitStatus.CONVERGED:
@@ -307,17 +307,17 @@ def reconstruct_depth(
     """
     if pairs.count == 0:
         return calibrated.astype(pairs.measured.dtype), Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
-    known = _known_of_measurements(pairs, calibrated, options)
+    known = known_of_measurements(pairs, calibrated, options)
     return reconstruct(calibrated, pairs.where, pairs.measured, options, cache=cache, **known)
 
 
 def choose_system(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> ResidualProblem:
     """The residual system that `reconstruct_depth` solves, for solvers of other packages; needs a measurement."""
-    known = _known_of_measurements(pairs, calibrated, options)
+    known = known_of_measurements(pairs, calibrated, options)
     return residual_problem(calibrated, pairs.where, pairs.measured, options, **known)
 
 
-def _known_of_measurements(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> dict[str, Any]:
+def known_of_measurements(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> dict[str, Any]:
     """Weights that follow from the noise, and neighbours if the system needs them: arguments of `reconstruct`."""
     known: dict[str, Any] = {}
     if pairs.log_sigma is not None:
