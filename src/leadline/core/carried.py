@@ -9,9 +9,15 @@ well this prediction explains the measurements. The operator needs no further te
 are taken as depths of pixels, also with a sensor of cells: the carried depth varies within a cell by the noise of all
 earlier frames, which would count against the measurement (the error of dense grids would be 5 % larger).
 
-**Weight.** If g = log(s / t) are the residuals of the measurements s, w minimises the sum of (g - w r)^2. It is
-estimated in each image tile, shrunk to its value for the whole image, and limited to [0, MAX_WEIGHT]. After a wrong
-pose or a cut, r does not predict g, and w is near zero. MAX_WEIGHT < 1 lets errors decay that no measurement reveals.
+**Weight.** The measurements decide how far c is used. At each of them the error of c, a = log(s / c), is compared with
+the error b that this frame alone would make there: the difference of log(s / t) from the median of the neighbouring
+measurements. w is the product of MAX_WEIGHT < 1, which lets errors decay that no measurement reveals, and two factors:
+
+- for the whole image, 1 / (1 + (A / (MAX_ERROR_RATIO B))^2), with the medians A of a^2 and B of b^2. After a wrong pose
+  or a cut, A is much larger than B.
+- at each pixel, the same with MAX_LOCAL_RATIO and the means over neighbouring measurements, extended over the image.
+  Where something moved, a is much larger than b. Smaller differences are left to the solve: weights that vary with
+  every measurement would cause flicker themselves.
 
 **Where the prior contradicts.** Carried along like c, the calibrated prior of the previous frame should equal t. Where
 the two differ by more than they do elsewhere, something moved or a surface was uncovered, and r is not used.
@@ -36,6 +42,7 @@ from leadline.base.errors import InputError, param
 from leadline.base.jit import compiled
 from leadline.core.fit.elementary import exp, log
 from leadline.core.inputs import Pairs
+from leadline.core.neighbours import MIN_NEIGHBOURS
 from leadline.core.options import ReconstructionOptions
 from leadline.core.pipeline import known_of_measurements, reconstruct_depth
 from leadline.core.solve.reconstruction import Reconstruction, SolverCache, reconstruct
@@ -46,6 +53,8 @@ from leadline.geometry.reprojection import carry_depth, sample_map
 MAX_WEIGHT = 0.8
 """Largest weight of the carried residual. With 0.9 flicker falls a little further, but the error of dense grids grows
 by a tenth, because errors at depth edges are carried along for longer."""
+MAX_ERROR_RATIO, MAX_LOCAL_RATIO = 3.0, 25.0
+"""Square errors of the carried depth, in units of those of this frame alone, at which its weight is halved."""
 DAMPING = 0.75
 """Share of a small difference from the carried depth that is removed."""
 TYPICAL_DIFFERENCES = 3.0
@@ -54,13 +63,9 @@ MAX_PRIOR_CHANGE = 6.0
 """Change of the calibrated prior, in units of its typical change over the image, at which the weight of the carried
 residual has decreased to a quarter."""
 INSIGNIFICANT = 0.005
-"""Log depth. Changes of the calibrated prior, and residuals, of this size are no evidence against the carried depth."""
-TILES = 12
-"""Tiles along each side of the image in which the weight is estimated."""
-SHRINKAGE = 10.0
-"""Number of measurements as which the whole image's weight counts in a tile, and MAX_WEIGHT in the whole image."""
-OUTLIER_LIMIT = 5.0
-"""Residuals are limited to this multiple of their median magnitude before they enter the weight."""
+"""Log depth. Changes of the calibrated prior, and errors, of this size are no evidence against the carried depth."""
+INSIGNIFICANT_LOCALLY = 0.02
+"""The same for errors of a few measurements."""
 SAMPLE = 8
 """Typical values over the image are medians over every eighth pixel of every eighth row."""
 NORMAL_MEDIAN = 1.4826  # standard deviation of a normal distribution in units of its median magnitude
@@ -121,16 +126,17 @@ class EarlierFrame:
         _replace_measured(ratio, measured, pairs.where)
         return cls(ratio * calibrated, ratio, motion)
 
-    def carry(self, motion: Motion) -> tuple[Float32Array, Float32Array] | None:
+    def carry(self, motion: Motion) -> tuple[Float32Array | None, Float32Array] | None:
         """Depth and ratio at the surface points of a later frame, NaN where unknown; None if no motion is known.
 
-        Flow says where a point was, but not how its depth changed; its depth is taken to be the same.
+        Flow says where a point was, but not how its depth changed. The calibrated prior of the later frame says that,
+        and only the ratio is carried.
         """
         if motion.flow is not None:
             height, width = self.depth.shape
             rows = np.arange(height)[:, None] + motion.flow[..., 1]
             columns = np.arange(width) + motion.flow[..., 0]
-            return sample_map(self.depth, rows, columns), sample_map(self.ratio, rows, columns)
+            return None, sample_map(self.ratio, rows, columns)
         then, now = self.motion, motion
         if then.camera is None or then.camera_to_world is None or now.camera is None or now.camera_to_world is None:
             return None
@@ -140,7 +146,7 @@ class EarlierFrame:
 
 
 def reconstruct_with(
-    carried: tuple[Float32Array, Float32Array],
+    carried: tuple[Float32Array | None, Float32Array],
     pairs: Pairs,
     calibrated: Float32Array,
     options: ReconstructionOptions,
@@ -150,8 +156,10 @@ def reconstruct_with(
 
     `carried` are the depth and the ratio that `EarlierFrame.carry` returns.
     """
+    ratio = carried[1]
+    earlier = ratio * calibrated if carried[0] is None else carried[0]
     residual, trust = np.empty_like(calibrated), np.empty_like(calibrated)
-    _compare(calibrated, *carried, residual, trust)
+    _compare(calibrated, earlier, ratio, residual, trust)
     sample = trust[::SAMPLE, ::SAMPLE]
     sample = sample[np.isfinite(sample)]
     if not sample.size:
@@ -159,7 +167,7 @@ def reconstruct_with(
     centre = np.median(sample)
     typical = max(NORMAL_MEDIAN * float(np.median(np.abs(sample - centre))), INSIGNIFICANT)
     _trust(trust, centre, np.float32(1.0 / (MAX_PRIOR_CHANGE * typical)))
-    weights = _weights(pairs, calibrated, residual, trust)
+    weights = _weights(pairs, calibrated, residual)
     predicted = np.empty_like(calibrated)
     _predict(calibrated, _extend(residual, trust), weights, predicted)
     if pairs.count == 0:
@@ -169,38 +177,41 @@ def reconstruct_with(
         predicted, pairs.where, pairs.measured, options, cells=False, cache=cache, **known
     )
     measured = depth.flat[pairs.where]
-    difference = np.abs(np.log(carried[0][::SAMPLE, ::SAMPLE] / depth[::SAMPLE, ::SAMPLE]))
+    difference = np.abs(np.log(earlier[::SAMPLE, ::SAMPLE] / depth[::SAMPLE, ::SAMPLE]))
     difference = difference[np.isfinite(difference)]
     typical = max(NORMAL_MEDIAN * float(np.median(difference)), 1e-6) if difference.size else 1.0
-    _damp(depth, carried[0], trust, weights, 1.0 / (TYPICAL_DIFFERENCES * typical))
+    _damp(depth, earlier, trust, weights, 1.0 / (TYPICAL_DIFFERENCES * typical))
     depth.flat[pairs.where] = measured
     return depth, reconstruction, _mean_weight(trust, weights)
 
 
 def _mean_weight(trust: Float32Array, weights: Float32Array) -> float:
-    return float(trust.mean(dtype=np.float64) * weights.mean(dtype=np.float64))
+    return float(np.vdot(trust, weights)) / trust.size
 
 
-def _weights(pairs: Pairs, calibrated: Float32Array, residual: Float32Array, trust: Float32Array) -> Float32Array:
-    """Weight of the carried residual in each tile, (TILES, TILES)."""
-    r = residual.flat[pairs.where].astype(np.float64)
-    known = np.isfinite(r)
-    r, where = r[known], pairs.where[known]
-    if not where.size:
-        return np.full((TILES, TILES), MAX_WEIGHT, np.float32)
-    g = np.log(pairs.measured[known].astype(np.float64) / calibrated.flat[where])
-    limit = OUTLIER_LIMIT * max(float(np.median(np.abs(g))), 1e-6)
-    g, r = np.clip(g, -limit, limit), np.clip(r, -limit, limit)
-    v = trust.flat[where].astype(np.float64)
-    height, width = calibrated.shape
-    tile = (where // width) * TILES // height * TILES + (where % width) * TILES // width
-    products = np.bincount(tile, v * g * r, TILES**2)
-    squares = np.bincount(tile, v * r * r, TILES**2)
-    one = max(float(squares.sum()) / where.size, INSIGNIFICANT**2)  # what a measurement contributes on average
-    whole = (products.sum() + SHRINKAGE * one * MAX_WEIGHT) / (squares.sum() + SHRINKAGE * one)
-    weights = np.clip((products + SHRINKAGE * one * whole) / (squares + SHRINKAGE * one), 0.0, MAX_WEIGHT)
-    result: Float32Array = weights.astype(np.float32).reshape(TILES, TILES)
-    return result
+def _weights(pairs: Pairs, calibrated: Float32Array, residual: Float32Array) -> Float32Array:
+    """Weight of the carried residual of each pixel, (H, W)."""
+    weights, known = np.full_like(calibrated, MAX_WEIGHT), np.zeros_like(calibrated)
+    if not pairs.count:
+        return weights
+    g = np.log(pairs.measured.astype(np.float64) / calibrated.flat[pairs.where])
+    by_carried = g - residual.flat[pairs.where].astype(np.float64)  # NaN where nothing was carried
+    found = np.isfinite(by_carried)
+    if not found.any():
+        return weights
+    if pairs.count > MIN_NEIGHBOURS:
+        nearest, counts = pairs.neighbours.nearest, pairs.neighbours.counts
+        alone = pairs.neighbours.compare(g)[0]
+    else:  # too few for neighbours: the error of this frame alone is that of the response
+        nearest, counts = np.empty((pairs.count, 0), np.int32), np.zeros(pairs.count, np.int32)
+        alone = np.abs(g)
+    local = np.empty(pairs.count, np.float32)
+    _local_weights(by_carried, alone, nearest, counts, local)
+    squares = np.median(by_carried[found] ** 2), np.median(alone[found] ** 2) + INSIGNIFICANT**2
+    whole = MAX_WEIGHT / (1.0 + float(squares[0] / (MAX_ERROR_RATIO * squares[1])) ** 2)
+    weights.flat[pairs.where] = whole * local
+    known.flat[pairs.where] = np.isfinite(local)
+    return _extend(weights, known)
 
 
 def _extend(residual: Float32Array, trust: Float32Array) -> Float32Array:
@@ -281,44 +292,39 @@ def _pull(values, weights, coarse, finer):  # type: ignore[no-untyped-def]
             finer[i, j] = mean + w * (values[i, j] - mean) if w > 0 else mean
 
 
-@compiled()
-def _row_of_weights(weights, i, height, out):  # type: ignore[no-untyped-def]
-    """Weights of the pixels of row i, by bilinear interpolation between the centres of tiles."""
-    y = min(max((i + 0.5) * TILES / height - 0.5, 0.0), TILES - 1.0)
-    top = min(int(y), TILES - 2)
-    down = np.float32(y - top)
-    for j in range(out.size):
-        x = min(max((j + 0.5) * TILES / out.size - 0.5, 0.0), TILES - 1.0)
-        left = min(int(x), TILES - 2)
-        right = np.float32(x - left)
-        above = weights[top, left] + right * (weights[top, left + 1] - weights[top, left])
-        below = weights[top + 1, left] + right * (weights[top + 1, left + 1] - weights[top + 1, left])
-        out[j] = above + down * (below - above)
-
-
 @compiled(parallel=True)
 def _predict(calibrated, extended, weights, predicted):  # type: ignore[no-untyped-def]
     """t exp(w m)"""
     height, width = calibrated.shape
     for i in prange(height):
-        w = np.empty(width, np.float32)
-        _row_of_weights(weights, i, height, w)
         for j in range(width):
-            predicted[i, j] = calibrated[i, j] * exp(np.float64(w[j] * extended[i, j]))
+            predicted[i, j] = calibrated[i, j] * exp(np.float64(weights[i, j] * extended[i, j]))
 
 
 @compiled(parallel=True)
 def _damp(depth, carried, trust, weights, inverse):  # type: ignore[no-untyped-def]
     height, width = depth.shape
     for i in prange(height):
-        w = np.empty(width, np.float32)
-        _row_of_weights(weights, i, height, w)
         for j in range(width):
             quotient = np.float64(carried[i, j]) / np.float64(depth[i, j])
             if trust[i, j] > 0 and quotient > 0:
                 difference = log(quotient)
-                share = DAMPING / MAX_WEIGHT * w[j] * trust[i, j] / (1.0 + (difference * inverse) ** 2)
+                share = DAMPING / MAX_WEIGHT * weights[i, j] * trust[i, j] / (1.0 + (difference * inverse) ** 2)
                 depth[i, j] *= exp(share * difference)
+
+
+@compiled()
+def _local_weights(by_carried, alone, nearest, counts, weights):  # type: ignore[no-untyped-def]
+    """The local factor of the weight at each measurement; NaN if nothing was carried to it and to its neighbours."""
+    for k in range(weights.size):
+        a, b, count = 0.0, 0.0, 0
+        for n in range(-1, counts[k]):
+            other = k if n < 0 else nearest[k, n]
+            if by_carried[other] == by_carried[other]:
+                a += by_carried[other] ** 2
+                b += alone[other] ** 2 + INSIGNIFICANT_LOCALLY**2
+                count += 1
+        weights[k] = 1.0 / (1.0 + (a / (MAX_LOCAL_RATIO * b)) ** 2) if count else np.nan
 
 
 @compiled()
