@@ -96,12 +96,18 @@ class Adapted:
 
 
 def adapt(
-    calibrated: Float32Array, where: IndexArray, measured: FloatArray, neighbours: Neighbours | None = None
+    calibrated: Float32Array,
+    where: IndexArray,
+    measured: FloatArray,
+    neighbours: Neighbours | None = None,
+    *,
+    cells: bool = True,
 ) -> Adapted:
     """The residual system estimated from the depths `measured` at the flat indices `where` and the calibrated prior t.
 
     With fewer than five measurements there are no statistics over neighbours: all get the full weight at their pixels.
-    `neighbours` are the neighbours of these measurements, if already computed.
+    `neighbours` are the neighbours of these measurements, if already computed. Without `cells` each measurement is
+    taken as the depth of its pixel.
     """
     height, width = calibrated.shape
     depth = measured.astype(np.float64)
@@ -112,13 +118,15 @@ def adapt(
     if where.size > MIN_NEIGHBOURS:
         neighbours = neighbours or Neighbours(where, (height, width))
         spacing = int(neighbours.spacing)
-        side = 2 * ((spacing - 1) // 2) + 1  # odd, so that the measured pixel is the centre
-        mean, variation = np.empty(where.size), np.empty(where.size)
-        _cell_statistics(calibrated, where, side // 2, mean, variation)
-        averaged = np.log(depth / mean)
-        (errors, spreads), of_cells = neighbours.compare(targets), neighbours.compare(averaged)
-        if np.mean(of_cells[0]) < np.mean(errors):  # not trimmed: the few measurements on depth edges decide
-            targets, cell, (errors, spreads) = averaged, side, of_cells
+        errors, spreads = neighbours.compare(targets)
+        if cells:
+            side = 2 * ((spacing - 1) // 2) + 1  # odd, so that the measured pixel is the centre
+            mean, variation = np.empty(where.size), np.empty(where.size)
+            _cell_statistics(calibrated, where, side // 2, mean, variation)
+            averaged = np.log(depth / mean)
+            of_cells = neighbours.compare(averaged)
+            if np.mean(of_cells[0]) < np.mean(errors):  # not trimmed: the few measurements on depth edges decide
+                targets, cell, (errors, spreads) = averaged, side, of_cells
         roughness = _trimmed_mean(errors)
         noise = max(roughness, ROUNDING)
         signal = (_trimmed_mean(np.abs(targets)) / noise) ** 2 - 1.0

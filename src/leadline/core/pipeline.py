@@ -5,6 +5,7 @@ The stages are functions of `Pairs`, so `complete`, `align`, the uncertainty est
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -263,7 +264,7 @@ def fit_pairs(pairs: Pairs, options: FitOptions, start: Response | None = None) 
         return _fit(pairs, options, start)
     some = np.zeros(pairs.count, np.bool_)
     some[:: -(-pairs.count // MAX_SCREENING_FIT)] = True
-    robust = _fit(pairs.subset(some), ROBUST_FIT)
+    robust = _fit(pairs.subset(some), ROBUST_FIT, start)
     residuals = pairs.log_residuals(robust.response).astype(np.float64)
     agreeing = ~find_disagreeing(residuals, pairs.neighbours)
     if start is None and robust.status is FitStatus.CONVERGED:
@@ -302,19 +303,18 @@ def reconstruct_depth(
     `cache` holds the linear system and the solution of the previous frame, and receives those of this one.
     """
     if pairs.count == 0:
-        nothing = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
-        return calibrated.astype(pairs.measured.dtype), nothing
-    known = _known_of_measurements(pairs, calibrated, options)
+        return calibrated.astype(pairs.measured.dtype), Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
+    known = known_of_measurements(pairs, calibrated, options)
     return reconstruct(calibrated, pairs.where, pairs.measured, options, cache=cache, **known)
 
 
 def choose_system(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> ResidualProblem:
     """The residual system that `reconstruct_depth` solves, for solvers of other packages; needs a measurement."""
-    known = _known_of_measurements(pairs, calibrated, options)
+    known = known_of_measurements(pairs, calibrated, options)
     return residual_problem(calibrated, pairs.where, pairs.measured, options, **known)
 
 
-def _known_of_measurements(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> dict[str, Any]:
+def known_of_measurements(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> dict[str, Any]:
     """Weights that follow from the noise, and neighbours if the system needs them: arguments of `reconstruct`."""
     known: dict[str, Any] = {}
     if pairs.log_sigma is not None:
@@ -349,15 +349,15 @@ def finish(
     fit: Fit,
     options: CompletionOptions,
     uncertainty: bool,
-    cache: SolverCache | None = None,
     earlier: Response | None = None,
+    reconstruct: Callable[..., tuple[FloatArray, Reconstruction]] = reconstruct_depth,
 ) -> Completion:
     """All stages after the fit, and measurements without a prior; raises `NotConverged` with ``strict``.
 
-    `cache` and `earlier` are from the previous frames of a stream, see `reconstruct_depth` and `calibrate_prior`.
+    A stream gives the `earlier` response, see `calibrate_prior`, and a `reconstruct` that uses the previous frame.
     """
     calibrated = calibrate_prior(pairs, fit, earlier)
-    depth, reconstruction = reconstruct_depth(pairs, calibrated, options.reconstruction, cache)
+    depth, reconstruction = reconstruct(pairs, calibrated, options.reconstruction)
     sigma = estimate_sigma(pairs, fit, depth, options) if uncertainty else None
     depth.flat[inputs.unpaired] = inputs.measurements.flat[inputs.unpaired]
     counts = inputs.unpaired.size, inputs.invalid

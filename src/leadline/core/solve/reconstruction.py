@@ -156,6 +156,7 @@ def residual_problem(
     *,
     weights: Float64Array | None = None,
     neighbours: Neighbours | None = None,
+    cells: bool = True,
 ) -> ResidualProblem:
     """The system that `reconstruct` solves; the arguments are its own."""
     valid = np.isfinite(calibrated)
@@ -163,7 +164,7 @@ def residual_problem(
     if options.system != "adaptive":
         targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
         return ResidualProblem(valid, targets, weights, exact, None, options, None)
-    adapted = adapt(calibrated, where, measured, neighbours)
+    adapted = adapt(calibrated, where, measured, neighbours, cells=cells)
     weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
     options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
     return ResidualProblem(valid, adapted.targets, weights, exact, adapted.edges, options, adapted)
@@ -177,21 +178,24 @@ def reconstruct(
     *,
     weights: Float64Array | None = None,
     neighbours: Neighbours | None = None,
+    cells: bool = True,
     cache: SolverCache | None = None,
 ) -> tuple[FloatArray, Reconstruction]:
     """Return depth that equals `measured` at the pixels `where` and follows the gradients of log t elsewhere.
 
     A connected component of valid pixels without a measurement keeps t. A measurement of infinite weight, the default,
     is returned bit for bit; at one of finite weight (in units of the gradient weight) the solution may differ from it.
-    Only the adaptive system uses `neighbours`, if they have been computed already. The images of a sequence share a
-    `cache`.
+    Only the adaptive system uses `neighbours`, if they have been computed already, and `cells`, which is described at
+    `adapt`. The images of a sequence share a `cache`.
 
     >>> t = np.full((4, 4), 2.0, np.float32)
     >>> depth, reconstruction = reconstruct(t, np.array([5]), np.array([2.5]), ReconstructionOptions.paper())
     >>> float(depth[1, 1]), bool(2.0 < depth[3, 3] < 2.5), reconstruction.converged
     (2.5, True, True)
     """
-    problem = residual_problem(calibrated, where, measured, options, weights=weights, neighbours=neighbours)
+    problem = residual_problem(
+        calibrated, where, measured, options, weights=weights, neighbours=neighbours, cells=cells
+    )
     targets, exact, adapted = problem.targets, problem.exact, problem.adapted
     if cache is None:
         system = System(problem.valid, where, problem.options, edges=problem.edges, weights=problem.weights)
