@@ -12,9 +12,10 @@ from PIL import Image
 
 from leadline.bench.sources import blend_with_reference
 from leadline.core import regions
+from leadline.core.inputs import check_inputs
 from leadline.core.options import CompletionOptions
 from leadline.core.outliers import MAX_PRIOR_ERROR, RegionReason
-from leadline.core.pipeline import align, complete
+from leadline.core.pipeline import align, complete, remove_outliers
 from leadline.core.prior import Prior
 from leadline.core.regions import find_regions
 from leadline.core.stream import Stream
@@ -26,6 +27,7 @@ from support.paths import SHARED
 REGIONS = CompletionOptions(outliers="regions")
 PANE = np.s_[150:260, 200:330]  # a part of the rendered room
 DATA, NETWORK = SHARED / "data", SHARED / "models" / "tcmonodepth_small.onnx"
+SECOND_NETWORK = SHARED / "models" / "fastdepth_7.onnx"
 real = pytest.mark.skipif(
     not (DATA.is_dir() and NETWORK.is_file()), reason=f"needs the scenes and the network in {SHARED}, which are absent"
 )
@@ -146,7 +148,7 @@ def test_few_measurements_are_all_kept(room, rng):
 def test_an_edge_of_the_prior_explains_a_deviation(rng):
     """What lies behind an edge deviates by as much as a region would, and the prior has its edge in the same place."""
     rows, columns = np.mgrid[4:480:8, 4:640:8]
-    strip = (rows > 380) & (columns > 200) & (columns < 400)
+    strip = (rows > 330) & (rows < 430) & (columns > 200) & (columns < 400)
     ripple = 0.01 * np.sin(rows / 40) * np.sin(columns / 50)
     residuals = np.where(strip, 0.08, ripple)
     where = (rows * 640 + columns).ravel()
@@ -161,6 +163,38 @@ def test_an_edge_of_the_prior_explains_a_deviation(rng):
     found = find_regions(beyond_doubt.ravel(), edge.ravel(), where, (480, 640))
     assert found.where.size == strip.sum()
     assert found.regions[0].reason is RegionReason.FAR_BEHIND
+
+
+@pytest.mark.parametrize("top", [300, 381])  # the second strip ends at the image border
+def test_what_the_image_border_cuts_off_needs_more_evidence(top):
+    """Beyond the image border the surface is not seen to go on, and an error of the prior looks the same."""
+    rows, columns = np.mgrid[4:480:8, 4:640:8]
+    strip = (rows > top) & (rows < top + 100) & (columns > 200) & (columns < 400)
+    ripple = 0.01 * np.sin(rows / 40) * np.sin(columns / 50)
+    seen = np.log(2 + 0.001 * columns / 640)
+    edge = seen - 0.05 * strip  # the prior has an object where the measurements continue, as with glass
+
+    def count(deviation, log_t):
+        g = np.where(strip, deviation, ripple)
+        return find_regions(g.ravel(), log_t.ravel(), (rows * 640 + columns).ravel(), (480, 640)).where.size
+
+    at_border = top == 381
+    assert count(0.05, seen) == (0 if at_border else strip.sum())
+    assert count(0.05, edge) == (0 if at_border else strip.sum())
+    assert count(0.1, seen) == strip.sum()
+    assert count(0.1, edge - 0.05 * strip) == (0 if at_border else strip.sum())
+    assert count(0.2, edge - 0.15 * strip) == strip.sum()
+
+
+def test_a_plane_behind_a_pane_with_an_object_in_front_is_one_region():
+    """Between object and wall the deviation changes much, but the measurements are one plane."""
+    rows, columns = np.mgrid[4:480:8, 4:640:8]
+    pane = (rows > 150) & (rows < 300) & (columns > 200) & (columns < 400)
+    log_t = np.where((columns > 300) & (rows > 100), np.log(2.0), np.log(3.0)) + 1e-3 * rows / 480
+    residuals = np.where(pane, np.log(3.4) - log_t, 0.002 * np.sin(rows / 40) * np.sin(columns / 50))
+    found = find_regions(residuals.ravel(), log_t.ravel(), (rows * 640 + columns).ravel(), (480, 640))
+    assert len(found.regions) == 1
+    np.testing.assert_array_equal(found.where, (rows * 640 + columns)[pane])
 
 
 def test_streams_and_align_take_the_policy(room):
@@ -209,7 +243,9 @@ def test_growth_equals_repeated_dilation(rng):
             part = np.s_[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
             low, high = np.minimum(d[part], d[row, column]), np.maximum(d[part], d[row, column])
             joined = (low > 0.9) | (abs(log_t[part] - log_t[row, column]) < 0.9)
-            grown[part] |= (d[part] > 0.4) & (low >= (1 - regions.MAX_JUMP) * high) & joined
+            measured = abs(d[part] + log_t[part] - d[row, column] - log_t[row, column])
+            same = (low >= (1 - regions.MAX_JUMP) * high) | (measured < 0.4)
+            grown[part] |= (d[part] > 0.4) & same & joined
         if np.array_equal(grown, inside):
             break
         inside = grown
@@ -266,6 +302,19 @@ def test_real_glass():
     assert absrel(found, reference, inside) < 0.4 * absrel(kept, reference, inside)
     assert absrel(found, reference, ~inside) < 1.01 * absrel(kept, reference, ~inside)
     assert complete(weak, sparse, options=REGIONS).outliers.where.size == 0
+
+
+@real
+@pytest.mark.parametrize("name", ["7scenes_seq/frame000700", "ibims1/lectureroom_range40"])
+def test_a_second_network_leaves_nothing_out(name):
+    """Its error over the floor is larger than elsewhere on the image, and reaches the image border."""
+    loaded = SceneFolders(DATA).load(name)
+    prior = Prior(blend_with_reference(OnnxPrior(SECOND_NETWORK, threads=1)(loaded.image), loaded.reference, 0.7))
+    sparse = np.full_like(loaded.reference, np.nan)
+    sparse[4::8, 4::8] = loaded.reference[4::8, 4::8]
+    outliers = remove_outliers(check_inputs(prior, sparse).pairs, "regions")[1]
+    assert outliers.prior_error < MAX_PRIOR_ERROR
+    assert outliers.where.size == 0
 
 
 @real

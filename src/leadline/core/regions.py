@@ -15,14 +15,18 @@ first: how large are this prior's own errors on this image, and does an edge of 
    running median of d over cells with nearly the same t, where positive, is this trend. Regions are looked for in d and
    in d without the trend; those of the first kind are taken where both are found.
 5. *Candidates.* Cells with d > `SEED` e are joined with their neighbours of the same kind, and then with neighbours
-   above `GROWTH` e to which t is continuous, unless d differs by much. A candidate has at least `MIN_SEEDS` seeds and
-   at most `MAX_SHARE` of the cells.
+   above `GROWTH` e to which t is continuous, unless both d and the measured depth differ by much: the plane behind a
+   window is one region, also where the prior has an edge in front of it. A candidate has at least `MIN_SEEDS` seeds
+   and at most `MAX_SHARE` of the cells.
 6. *Confirmation.* A prior errs beside and behind its own edges, by a share of the step of log t that is measured on the
    rest of the image. Along most of a region's border d must have a larger step: the prior says that the surface goes
-   on where the measurements jump. Regions whose median of d exceeds `UNMISTAKABLE` e need no confirmation.
+   on where the measurements jump. Regions whose median of d exceeds `UNMISTAKABLE` e need no confirmation. A region
+   that the image border cuts off is not seen from all sides, and priors err there over whole surfaces. It needs both,
+   or a median above `CLEAR` e and a border as long as two sides at which the measurements jump and not the prior.
 7. *Measurements.* The border of a region is not that of the cells. Two membranes continue the residuals: one from
    outside into the region, along what the prior says is one surface, the other from the interior of the region
-   outwards. Near the border each measurement belongs to the region if it is closer to the second one.
+   outwards. Near the border each measurement belongs to the region if it is closer to the second one. A region whose
+   measurements deviate from the first membrane by e or less on average is explained by what surrounds it.
 
 Measurements that are too near together (rain, dust, a fence in front of the scene) are not looked for.
 """
@@ -56,8 +60,8 @@ MIN_PRIOR_ERROR = 0.02
 SEED, GROWTH, UNMISTAKABLE = 2.0, 0.5, 6.0
 """Deviations in units of the prior's error: of a region's seeds, of its other cells, and of one beyond doubt."""
 MAX_JUMP = 0.5
-"""Two cells are not joined if their deviations differ by more than this share of the larger one: of a wrong region and
-an error of the prior beside it, only the former is confirmed."""
+"""Two cells are not joined if their deviations differ by more than this share of the larger one, unless the measurements
+continue from one to the other: of a wrong region and an error of the prior beside it, only the former is confirmed."""
 MIN_SEEDS = 3
 MAX_SHARE = 0.3
 EDGE, EDGE_QUANTILE, MIN_EDGES = 0.1, 0.9, 20
@@ -70,6 +74,9 @@ CLEAR, MIN_STEP = 3.5, 0.1
 steps larger than the second and than the upper bound of what edges explain."""
 MIN_UNEXPLAINED = 0.6
 """Share of a region's border at which d must have a step that no edge explains."""
+JUMP, TWO_SIDES = 0.75, 2.0
+"""Of a region that the image border cuts off: the share of a step of d that must be a step of the measurements, and the
+number of such steps in units of the side of a square with as many cells, which has two sides in a corner."""
 MARGIN = 2
 """Cells around a region in which measurements are judged one by one."""
 CLOSER = 0.4
@@ -134,8 +141,10 @@ def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray
     if not reasons:
         return Outliers.none(prior_error=error)
     label, own, threshold = _label_measurements(labels, g, cell, values, depths, SLACK * unit)
-    left_out = label > 0
-    label, own, numbers = label[left_out], own[left_out], np.unique(label[left_out])
+    # The surroundings explain a region that deviates from their level by no more than the prior's error.
+    numbers = np.array([n for n in np.unique(label[label > 0]) if own[label == n].mean() > error], label.dtype)
+    left_out = np.isin(label, numbers)
+    label, own = label[left_out], own[left_out]
     regions = tuple(Region(int((label == n).sum()), float(own[label == n].mean()), reasons[n - 1]) for n in numbers)
     region = (np.searchsorted(numbers, label) + 1).astype(np.int32)
     return Outliers(where[left_out], own, threshold[left_out], region, regions, error)
@@ -199,16 +208,25 @@ def _label_regions(
     higher = np.where(d.flat[first] > d.flat[second], a, b)
     clear = typical[higher] > CLEAR
     unexplained = step > np.where(clear, explained * edge, EXPLAINED[1] * edge + MIN_STEP * unit)
-    higher, unexplained = higher[a != b], unexplained[a != b]
+    log_s = (levels + log_t).ravel()
+    jump = unexplained & (np.abs(log_s[first] - log_s[second]) > JUMP * step)
+    higher, unexplained, jump = higher[a != b], unexplained[a != b], jump[a != b]
     borders = np.bincount(higher, minlength=count + 1)
     continuous = np.bincount(higher[unexplained], minlength=count + 1)
+    jumps = np.bincount(higher[jump], minlength=count + 1)
+    frame = np.concatenate([found[0], found[-1], found[:, 0], found[:, -1]])
+    cut_off = np.bincount(frame, minlength=count + 1) > 0
     new_label, reasons = np.zeros(count + 1, np.int32), []
     for n in range(1, count + 1):
         if seeds[n] < MIN_SEEDS or sizes[n] > MAX_SHARE * measured.sum():
             continue
-        if continuous[n] >= max(MIN_UNEXPLAINED * borders[n], np.sqrt(sizes[n])):
+        confirmed = continuous[n] >= max(MIN_UNEXPLAINED * borders[n], np.sqrt(sizes[n]))
+        if cut_off[n] and typical[n] <= UNMISTAKABLE:
+            enough = max(MIN_UNEXPLAINED * borders[n], TWO_SIDES * np.sqrt(sizes[n]))
+            confirmed = confirmed and typical[n] > CLEAR and jumps[n] >= enough
+        if confirmed:
             reasons.append(RegionReason.PRIOR_CONTINUES)
-        elif typical[n] > unmistakable:
+        elif typical[n] > unmistakable and not cut_off[n]:
             reasons.append(RegionReason.FAR_BEHIND)
         else:
             continue
@@ -322,8 +340,8 @@ def _evaluate(down, across, nodal, surface):  # type: ignore[no-untyped-def]
 def _grow(d, log_t, seed, growth, labels):  # type: ignore[no-untyped-def]
     """Label the regions that grow from seeds, and return their number.
 
-    Neighbouring cells (of eight neighbours) are joined if d is similar, and unless both are seeds only where log t is
-    continuous.
+    Neighbouring cells (of eight neighbours) are joined if d is similar or the measured depth is continuous, and unless
+    both are seeds only where log t is continuous.
     """
     height, width = d.shape
     stack = np.empty(d.size, np.int64)
@@ -342,8 +360,9 @@ def _grow(d, log_t, seed, growth, labels):  # type: ignore[no-untyped-def]
                     if labels[i, j] != 0 or d[i, j] <= growth:
                         continue
                     low, high = min(d[i, j], d[row, column]), max(d[i, j], d[row, column])
-                    similar = low >= (1.0 - MAX_JUMP) * high
-                    if similar and (low > seed or abs(log_t[i, j] - log_t[row, column]) < seed):
+                    step = log_t[i, j] - log_t[row, column]
+                    same = low >= (1.0 - MAX_JUMP) * high or abs(d[i, j] - d[row, column] + step) < growth
+                    if same and (low > seed or abs(step) < seed):
                         labels[i, j] = count
                         stack[n] = i * width + j
                         n += 1
