@@ -25,6 +25,8 @@ from leadline.io.files import reading
 
 # A reprojection error below this, in pixels, means that few images see a point, not that the point is exact.
 _MIN_ERROR_PX = 0.1
+# The accuracy of a detected feature in pixels, below which the noise of a point does not fall.
+_FEATURE_PX = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,41 @@ class Tracks:
         """Indices of the points that `image` observes, ascending."""
         first, last = np.searchsorted(self.image_ids, (image.image_id, image.image_id + 1))
         return np.unique(self.point_indices[first:last])  # a track may contain an image twice
+
+
+def track_noise(model: ColmapModel, tracks: Tracks, image: ColmapImage) -> NDArray[np.float64]:
+    """Standard deviation of the depth in `image` of each point it sees, (n,), in the unit of the model.
+
+    The order is that of `Tracks.indices_seen_by`. A point lies on the ray of its feature in `image`. Another image, at
+    distance d and with the angle a between the two rays, determines its position along that ray with the standard
+    deviation e d / (f sin a), where e is the point's reprojection error in pixels and f the focal length. The
+    information, the inverse variance, of all images of the track is added. For two images with the baseline b this is
+    the e z^2 / (f b) of stereo. A point without parallax has an infinite standard deviation.
+    """
+    seen = tracks.indices_seen_by(image)
+    by_id = {other.image_id: other for other in model.images.values()}
+    transform, points = image.transform, tracks.points[seen]
+    centre = -image.rotation.T @ image.translation
+    own = points - centre
+    distance = np.linalg.norm(own, axis=1)
+    error = np.hypot(tracks.errors[seen], _FEATURE_PX)
+    information = np.zeros(len(seen))
+    place = np.full(len(tracks.points), -1)
+    place[seen] = np.arange(len(seen))
+    for image_id in np.unique(tracks.image_ids):
+        other = by_id.get(int(image_id))
+        if other is None or other.image_id == image.image_id:
+            continue
+        shared = place[tracks.indices_seen_by(other)]
+        shared = shared[shared >= 0]
+        ray = points[shared] + other.rotation.T @ other.translation
+        range_ = np.linalg.norm(ray, axis=1)
+        sine = np.linalg.norm(np.cross(ray, own[shared]), axis=1) / (range_ * distance[shared])
+        focal = model.camera_of(other).params[0]
+        information[shared] += (focal * sine / (error[shared] * range_)) ** 2
+    depth = points @ transform[2, :3] + transform[2, 3]
+    with np.errstate(divide="ignore"):
+        return np.asarray(depth / distance / np.sqrt(information))
 
 
 def read_model(folder: str | os.PathLike[str]) -> ColmapModel:
