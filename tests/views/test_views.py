@@ -77,7 +77,7 @@ def test_exact_measurements_stay_exact() -> None:
 
 
 def test_wrong_pose_does_not_spread() -> None:
-    """A view with a wrong pose is completed alone, and the others are as good as if it were not there."""
+    """A view with a wrong pose is completed alone, and the others as if it were not there, bit for bit."""
     room = Room(count=7, wrong=3)
     wrong = room.views[3]
     views = add_all(leadline.Views(), room)
@@ -86,7 +86,9 @@ def test_wrong_pose_does_not_spread() -> None:
     found, without = depths(views, 2), depths(add_all(leadline.Views(), room, (wrong.name,)), 2)
     alone = leadline.complete(wrong.prior, wrong.sparse, noise=wrong.noise)
     np.testing.assert_array_equal(found.pop(wrong.name), alone.depth)
-    assert error(room, found) < 1.05 * error(room, without)
+    assert found.keys() == without.keys()
+    for name, depth in without.items():
+        np.testing.assert_array_equal(found[name], depth)
 
 
 def test_moved_object_does_not_spread() -> None:
@@ -149,7 +151,8 @@ def test_killed_run_continues(tmp_path: Path) -> None:
         "        return view.prior\n"
         "    return load\n"
         "views = leadline.Views(store=sys.argv[1])\n"
-        "for view in Room(count=7).views: views.add(view.name, loading(view), view.sparse, CAMERA, view.pose, view.noise)\n"
+        "for view in Room(count=7).views:\n"
+        "    views.add(view.name, loading(view), view.sparse, CAMERA, view.pose, view.noise)\n"
         "list(views.complete(3))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
