@@ -150,19 +150,18 @@ def render_box(frame: Frame, centre: NDArray[np.float64]) -> Depth:
 
 
 def with_sfm(frames: Sequence[Frame], folder: Path) -> tuple[list[Frame], str]:
-    """The frames with poses, camera and points of a COLMAP model of their images, in the scale of their poses.
+    """The frames with poses, camera and points of a COLMAP model of their images, in the scale of the reference.
 
-    The poses of FRAMES are those of the depth camera, and COLMAP's those of the colour camera. The constant transform
-    between the two follows from both trajectories; with it the reference is moved into the colour camera.
+    The scale is the median ratio of the reference to the points of all frames. The reference is moved from the depth
+    camera into the colour camera that COLMAP calibrates, which has another focal length.
     """
     model = reconstruct(frames, folder)
     colmap, tracks = read_model(model), read_tracks(model)
     images = {Path(image.name).stem: image for image in colmap.images.values()}
-    known = [frame for frame in frames if frame.name in images]
-    poses = [invert_transform(images[frame.name].transform) for frame in known]
-    scale, world, offset = align_trajectories(poses, [frame.true_pose for frame in known])
-    result, counts, errors = [], [], []
-    for frame, pose in zip(known, poses, strict=True):
+    result, ratios = [], []
+    for frame in frames:
+        if frame.name not in images:
+            continue
         image = images[frame.name]
         lens = colmap.camera_of(image)
         seen, sigma = tracks.indices_seen_by(image), track_noise(colmap, tracks, image)
@@ -172,44 +171,29 @@ def with_sfm(frames: Sequence[Frame], folder: Path) -> tuple[list[Frame], str]:
         inside = (rows >= 0) & (rows < lens.height) & (columns >= 0) & (columns < lens.width)
         order = np.flatnonzero(inside)[np.argsort(-points[inside, 2])]  # the nearest point of a pixel is written last
         sparse, noise = np.zeros((2, lens.height, lens.width), np.float32)
-        sparse[rows[order], columns[order]] = scale * points[order, 2]
-        noise[rows[order], columns[order]] = scale * sigma[order]
-        metric = pose.copy()
-        metric[:3, 3] *= scale
-        metric = world @ metric
-        seen_by_depth = frame.camera.points(frame.reference.astype(np.float64)).reshape(-1, 3)
-        reference = z_buffer(seen_by_depth, invert_transform(offset), lens)
+        sparse[rows[order], columns[order]] = points[order, 2]
+        noise[rows[order], columns[order]] = sigma[order]
+        of_depth_camera = frame.camera.points(frame.reference.astype(np.float64)).reshape(-1, 3)
+        reference = z_buffer(of_depth_camera, np.eye(4), lens)
         both = (sparse > 0) & np.isfinite(reference)
-        counts.append(np.count_nonzero(sparse))
-        errors.append(np.median(np.abs(np.log(sparse[both] / reference[both]))))
-        result.append(replace(frame, sparse=sparse, noise=noise, pose=metric, camera=lens, reference=reference))
+        ratios.append(reference[both] / sparse[both])
+        pose = invert_transform(image.transform)
+        result.append(replace(frame, sparse=sparse, noise=noise, pose=pose, camera=lens, reference=reference))
+    scale = float(np.median(np.concatenate(ratios)))
+    error = np.median(np.abs(np.log(np.concatenate(ratios) / scale)))
+    count = np.mean([np.count_nonzero(frame.sparse) for frame in result])
     focal = colmap.cameras[min(colmap.cameras)].params[0]
-    turn = np.degrees(Rotation.from_matrix(offset[:3, :3]).magnitude())
-    return result, (
-        f"{len(known)} frames, {np.mean(counts):.0f} points a frame with a median error of "
-        f"{100 * np.mean(errors):.2f} %, focal length {focal:.1f} px, colour camera turned by {turn:.2f} degrees and "
-        f"{100 * np.linalg.norm(offset[:3, 3]):.1f} cm from the depth camera"
+    return [_scaled(frame, scale) for frame in result], (
+        f"{len(result)} frames, {count:.0f} points a frame with a median error of {100 * error:.2f} %, focal length "
+        f"{focal:.1f} px"
     )
 
 
-def align_trajectories(
-    source: Sequence[NDArray[np.float64]], target: Sequence[NDArray[np.float64]]
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Scale s, world W and offset X with W diag(s) source = target X, for two cameras that are fixed to each other."""
-    offset, world = np.eye(4), np.eye(4)
-    pairs = list(zip(source, target, strict=True))
-    for _ in range(20):  # alternating means of rotations
-        world[:3, :3] = mean_rotation([b[:3, :3] @ offset[:3, :3] @ a[:3, :3].T for a, b in pairs])
-        offset[:3, :3] = mean_rotation([b[:3, :3].T @ world[:3, :3] @ a[:3, :3] for a, b in pairs])
-    # s W c + t = d + R x for the centres c and d: linear in s, t and x.
-    rows = [np.column_stack((world[:3, :3] @ a[:3, 3], np.eye(3), -b[:3, :3])) for a, b in pairs]
-    solution = np.linalg.lstsq(np.concatenate(rows), np.concatenate([b[:3, 3] for b in target]), rcond=None)[0]
-    world[:3, 3], offset[:3, 3] = solution[1:4], solution[4:]
-    return float(solution[0]), world, offset
-
-
-def mean_rotation(rotations: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    return np.asarray(Rotation.from_matrix(np.array(rotations)).mean().as_matrix())
+def _scaled(frame: Frame, scale: float) -> Frame:
+    """The frame with pose and measurements multiplied by a factor."""
+    pose = frame.pose.copy()
+    pose[:3, 3] *= scale
+    return replace(frame, pose=pose, true_pose=pose, sparse=scale * frame.sparse, noise=scale * frame.noise)
 
 
 def reconstruct(frames: Sequence[Frame], folder: Path) -> Path:
@@ -357,7 +341,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as temporary:
                 sfm, facts = with_sfm(frames, arguments.sfm or Path(temporary) / "model")
             print(f"\nCOLMAP model: {facts}")
-            compare("real SfM points", [replace(frame, true_pose=frame.pose) for frame in sfm], arguments.rounds)
+            compare("real SfM points", sfm, arguments.rounds)
         elif case == "echo":
             measured = [frame.measured(300, k) for k, frame in enumerate(frames[:20])]
             returned_error(measured, 4)
