@@ -18,7 +18,7 @@ from leadline.apps.terminal.commands import (
     run_option,
     say_notes,
 )
-from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags
+from leadline.apps.terminal.flags import PriorFlags, completion_flags, edge_filter_flag, prior_flags
 from leadline.base.errors import FileError, param
 from leadline.core.options import CompletionOptions
 
@@ -95,6 +95,7 @@ by Ctrl-C; OUT then holds the finished images.
 @output_option("--topic", default="/leadline/depth/image", help="Topic of the depth.")
 @output_option("--millimetres", is_flag=True, help="Write 16UC1 in millimetres, not 32FC1 in metres.")
 @output_option("--cloud", is_flag=True, help="Also write the depth as coloured PointCloud2.")
+@edge_filter_flag
 @run_option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @run_option("--quiet", is_flag=True, help="Print only notes and errors.")
 @completion_flags

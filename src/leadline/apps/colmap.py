@@ -99,8 +99,9 @@ def command(
         export_model,
         find_transforms,
     )
-    from leadline.batch.frame import FrameJob, OutputOptions, ensure_compiled
+    from leadline.batch.frame import FrameJob, ensure_compiled
     from leadline.batch.outcome import State
+    from leadline.batch.outputs import OutputOptions
     from leadline.io.colmap import read_model, read_tracks
     from leadline.io.exports import stem_of
     from leadline.io.frames import FrameOptions

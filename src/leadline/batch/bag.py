@@ -49,6 +49,7 @@ class BagOptions:
     topic: str = "/leadline/depth/image"  # of the depth that is written
     millimetres: bool = False  # whether depth is written as 16UC1 in millimetres, not as 32FC1 in metres
     cloud: bool = False  # whether the depth is also written as a coloured point cloud
+    edge_filter: bool = True  # whether points between two objects are NaN in the cloud
     limit: int | None = None  # largest number of images to complete
 
     def __post_init__(self) -> None:
@@ -199,7 +200,12 @@ class BagJob:
             raise InputError(f"{result.fit.status.describe(param)}.")
         beyond = self.writer.write(time, image.header, result.depth, self.rig.info)
         if self.rig.options.cloud:
-            self.writer.write_cloud(time, image.header, camera.points(result.depth), pixels)
+            depth = result.depth
+            if self.rig.options.edge_filter:
+                from leadline.geometry.surface import surface_from_depth
+
+                depth = np.where(surface_from_depth(depth, camera).mask(), depth, np.nan)
+            self.writer.write_cloud(time, image.header, camera.points(depth), pixels)
         notes = list(found.notes)
         if beyond:
             text = f"{beyond} pixels are beyond 65.5 m, which 16UC1 cannot store, and are written as 0."
