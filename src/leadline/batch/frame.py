@@ -67,7 +67,7 @@ def ensure_compiled(options: CompletionOptions, announce: Callable[[], None] | N
 
     `announce` is called before, as compiling takes up to a minute.
     """
-    from leadline.core.pipeline import is_compiled, warm_up
+    from leadline.core.compilation import is_compiled, warm_up
 
     if is_compiled(options):
         return False

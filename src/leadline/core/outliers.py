@@ -81,7 +81,7 @@ _ROUNDING = 1e-6  # log depth: the resolution of float32
 class RegionReason(Enum):
     """Why the measurements of a region were left out; the value says it to a person."""
 
-    PRIOR_CONTINUES = "they jump back where the prior continues the surface"
+    PRIOR_CONTINUES = "they jump back where no edge of the prior explains it"
     FAR_BEHIND = "they lie farther behind the prior than its errors on this image can explain"
 
 
