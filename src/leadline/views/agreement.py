@@ -23,8 +23,9 @@ two are compared: 8 pixels at 640 x 480. Where the view has few measurements it 
 MIN_COMPARED = 5
 """Measurements that a discrepancy needs."""
 MAX_RATIO = 1.75
-"""Pairs whose discrepancy exceeds the typical one by this factor do not exchange evidence. On real frames a pose error
-of 5 cm and 2 degrees doubles the discrepancy, and 5 % of the pairs with right poses exceed the factor."""
+"""Pairs whose discrepancy exceeds the typical one by this factor do not exchange evidence. On real frames the
+median with a wrong pose of 5 cm and 2 degrees is 2.1 to 2.7 times the typical discrepancy, and 90 % of the pairs with
+right poses are below 1.4 to 1.7 times."""
 MIN_DISCREPANCY = 0.005
 """Pairs with a smaller discrepancy agree in any case."""
 

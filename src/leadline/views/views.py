@@ -7,9 +7,8 @@ it (`agreement`). In every later round a view is completed again with what its n
 **What a view knows of itself is never evidence for it.** The measurements of the neighbours are independent of the
 view. Their completed depth is used from the second round on, when it contains the measurements of all. It then contains
 some of the view's own depth, too; therefore its noise stays the same in all rounds, however well the views agree, and
-the median over the neighbours limits the influence of each. The rounds thus minimise one energy, in which the prior and
-the measurements of each view count once and two views that see the same surface are tied by a spring of fixed
-stiffness.
+the median over the neighbours limits the influence of each. The rounds thus resemble a block iteration for one energy, in which
+the prior and the measurements of each view count once.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ from leadline.views.responses import depth_by_response, response_numbers
 from leadline.views.store import FolderStore, MemoryStore, Store
 
 POINT_NEIGHBOURS = 24
-"""Neighbours whose measurements are carried over. On real frames 16 lower the error less than 24, and 32 hardly
-more."""
+"""Neighbours whose measurements are carried over. A first version on real frames gained 3 to 5 % from 32 instead of
+16."""
 DEPTH_NEIGHBOURS = 8
 """Neighbours whose completed depth is carried over: enough for a median."""
 MAX_ROUNDS = 6
