@@ -7,8 +7,8 @@ it (`agreement`). In every later round a view is completed again with what its n
 **What a view knows of itself is never evidence for it.** The measurements of the neighbours are independent of the
 view. Their completed depth is used from the second round on, when it contains the measurements of all. It then contains
 some of the view's own depth, too; therefore its noise stays the same in all rounds, however well the views agree, and
-the median over the neighbours limits the influence of each. The rounds thus resemble a block iteration for one energy, in which
-the prior and the measurements of each view count once.
+the median over the neighbours limits the influence of each. The rounds thus resemble a block iteration for one energy,
+in which the prior and the measurements of each view count once.
 """
 
 from __future__ import annotations
