@@ -17,7 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # Each package may import itself and those before it. "" is leadline/__init__.py, which only re-exports public names.
 LAYERS = (
-    *("base", "geometry", "core", "torch", "", "io", "priors", "methods"),
+    *("base", "geometry", "core", "torch", "", "io", "views", "priors", "methods"),
     *("datasets", "bench", "report", "batch", "apps"),
 )
 # The public names of leadline/__init__.py are loaded on first use and may come from any package up to this one.
