@@ -212,10 +212,11 @@ def _prepare(view: DepthView, options: FusionOptions) -> tuple[NDArray[np.float3
         with np.errstate(invalid="ignore"):
             inside = (columns >= 0) & (columns < camera.width) & (rows >= 0) & (rows < camera.height)
         where = (rows[inside].astype(int), columns[inside].astype(int))
-        straight, colours = np.zeros(depth.size, np.float32), np.zeros((depth.size, 3), np.uint8)
-        straight[inside], colours[inside] = depth[where], image[where]
-        depth, image = straight.reshape(depth.shape), colours.reshape(image.shape)
-    return np.ascontiguousarray(depth), np.ascontiguousarray(image).astype(np.float32) / 255, camera
+        straight, picture = np.zeros(depth.size, np.float32), np.zeros((depth.size, 3), np.uint8)
+        straight[inside], picture[inside] = depth[where], image[where]
+        depth, image = straight.reshape(depth.shape), picture.reshape(image.shape)
+    colours: NDArray[np.float32] = image.astype(np.float32) / np.float32(255)
+    return np.ascontiguousarray(depth), np.ascontiguousarray(colours), camera
 
 
 def _pinhole_of(camera: CameraModel) -> Camera:

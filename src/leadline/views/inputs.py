@@ -74,7 +74,7 @@ def _loaded(value: Any, read: Callable[[Path], Any]) -> Any:
 
 
 def _digest(value: Any) -> str | None:
-    if value is None or isinstance(value, Noise) or np.ndim(value) == 0 and isinstance(value, (int, float)):
+    if value is None or isinstance(value, Noise) or (np.ndim(value) == 0 and isinstance(value, (int, float))):
         return None if value is None else repr(value)
     if isinstance(value, (str, os.PathLike)):
         try:

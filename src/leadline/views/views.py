@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from leadline.base.arrays import FloatArray, is_measured
 from leadline.base.errors import InputError, param
+from leadline.base.executors import processes, serial
 from leadline.core.noise import Noise, sigma_at
 from leadline.core.options import CompletionOptions, as_options
 from leadline.core.pipeline import Completion, complete
@@ -63,12 +65,25 @@ class Views:
     store : folder, optional
         Folder for the maps between rounds. With it memory does not grow with the number of views, and a run that was
         killed continues where it was. Default: all maps stay in memory.
+    workers : int
+        Processes that complete the views of a round; more than one need a `store`. Inputs that are functions are
+        pickled for them.
+    on_progress : callable, optional
+        Called with the number of a round, 0 for each view alone, and how many of its views are done.
     """
 
     def __init__(
-        self, options: CompletionOptions | str = "best", *, store: str | os.PathLike[str] | None = None
+        self,
+        options: CompletionOptions | str = "best",
+        *,
+        store: str | os.PathLike[str] | None = None,
+        workers: int = 1,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
+        if workers > 1 and store is None:
+            raise InputError(f"{param('workers')} share their maps in files; give a {param('store')}.")
         self.options = as_options(options)
+        self._workers, self._on_progress = workers, on_progress
         self.rounds: list[Round] = []
         self._views: dict[str, View] = {}
         self._folder = None if store is None else Path(store)
@@ -125,16 +140,29 @@ class Views:
         """
         if rounds is not None and (not isinstance(rounds, int) or rounds < 0):
             raise InputError(f"{param('rounds')} must be a number of at least 0, got {rounds!r} instead.")
+        last = self.advance(rounds)
+        for name in self._views:
+            if only is None or name in only:
+                yield name, self.complete_last(name, last, uncertainty=uncertainty)
+
+    def advance(self, rounds: int | None = None) -> int:
+        """Run all rounds but the last; returns the number of the last, for `complete_last`."""
         self._prepare()
         number = 0
         while rounds != number and not self._settled(number):
             number += 1
             if number != rounds and not (rounds is None and self._settled(number)):
                 self._run(number)
-        last = number
-        for name in self._views:
-            if only is None or name in only:
-                yield name, self._complete(name, last, uncertainty)[0]
+        return number
+
+    def complete_last(self, name: str, last: int, *, uncertainty: bool = False) -> Completion:
+        """The completion of one view in the last round; worker processes may share the views after `advance`."""
+        return self._complete(name, last, uncertainty)[0]
+
+    def alone(self, name: str) -> FloatArray:
+        """Depth of view `name` without its neighbours, (H, W)."""
+        self._prepare()
+        return self._store.get("round-0", name, "depth")
 
     def _settled(self, number: int) -> bool:
         if number >= MAX_ROUNDS or not any(self._neighbours.values()):
@@ -149,18 +177,44 @@ class Views:
             store = FolderStore(self._folder)
             store.open({"options": asdict(self.options), "views": [view.facts() for view in self._views.values()]})
             self._store = store
+        self._store_round(0)
         outlines = {}
         for name, view in self._views.items():
-            if not self._store.has("round-0", name):
-                completion, points = self._complete_alone(view)
-                depth = completion.depth.astype(np.float32)
-                outline = coarse_points(depth, view.camera, view.camera_to_world)
-                arrays = {"depth": depth, "points": points.points, "relative": points.relative, "outline": outline}
-                self._store.put("round-0", name, arrays)
             outline = self._store.get("round-0", name, "outline")
             outlines[name] = Outline(view.camera, view.camera_to_world, outline)
         self._neighbours = find_neighbours(outlines, POINT_NEIGHBOURS)
         self.rounds = [Round(0, math.nan, math.nan)]
+
+    def _store_round(self, number: int) -> None:
+        """Complete and store the views of a round that are not stored yet."""
+        missing = [name for name in self._views if not self._store.has(f"round-{number}", name)]
+        if not missing:
+            return
+        job = _RoundJob(self, number)
+        run = serial(job, missing) if self._workers == 1 else processes(job, missing, workers=self._workers)
+        for done, (name, stored) in enumerate(run, start=len(self._views) - len(missing) + 1):
+            if stored is None:
+                raise InputError(f"{name}: a worker process died twice; use fewer {param('workers')}.")
+            if self._on_progress is not None:
+                self._on_progress(number, done)
+
+    def _store_view(self, name: str, number: int) -> bool:
+        view = self._views[name]
+        arrays: dict[str, NDArray[Any]]
+        if number == 0:
+            completion, points = self._complete_alone(view)
+            depth = completion.depth.astype(np.float32)
+            outline = coarse_points(depth, view.camera, view.camera_to_world)
+            arrays = {"depth": depth, "points": points.points, "relative": points.relative, "outline": outline}
+        else:
+            completion, moved, disagreement, before = self._complete(name, number)
+            numbers = np.array([moved, disagreement, before])
+            arrays = {"depth": completion.depth.astype(np.float32), "statistics": numbers}
+        self._store.put(f"round-{number}", name, arrays)
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_on_progress": None}  # for worker processes
 
     def _complete_alone(self, view: View) -> tuple[Completion, Points]:
         prior, sparse, noise, valid = view.load()
@@ -171,13 +225,8 @@ class Views:
     def _run(self, number: int) -> None:
         """Complete every view in a round after the first."""
         part = f"round-{number}"
-        statistics = []
-        for name in self._views:
-            if not self._store.has(part, name):
-                completion, moved, disagreement, before = self._complete(name, number)
-                numbers = np.array([moved, disagreement, before])
-                self._store.put(part, name, {"depth": completion.depth.astype(np.float32), "statistics": numbers})
-            statistics.append(self._store.get(part, name, "statistics"))
+        self._store_round(number)
+        statistics = [self._store.get(part, name, "statistics") for name in self._views]
         moved, disagreement, before = np.nanmean(np.array(statistics), axis=0).tolist()
         self.rounds = [*self.rounds[:number], Round(number, moved, disagreement)]
         if number == 1:
@@ -216,6 +265,17 @@ class Views:
         ]
         maps = [self._map(other, last) for other in neighbours[:DEPTH_NEIGHBOURS]]
         return collect(own, points, maps)
+
+
+@dataclass(frozen=True, eq=False)
+class _RoundJob:
+    """Completes and stores views of one round; see `leadline.base.executors.Job`."""
+
+    views: Views
+    number: int
+
+    def start(self, threads: int) -> Callable[[str], bool]:
+        return lambda name: self.views._store_view(name, self.number)
 
 
 def _noise_map(noise: Noise | ArrayLike | None, sparse: FloatArray) -> FloatArray:

@@ -1,1 +1,1 @@
-"""Several posed pictures as files: lists of views, and depth maps in the formats that trainers of radiance fields read."""
+"""Files of several posed pictures: lists of views, and depth in the formats that trainers of radiance fields read."""

@@ -48,8 +48,8 @@ def write_gsplat(
         camera = cameras.setdefault(image.camera_id, model.camera_of(image).scaled(width, height))
         if (camera.width, camera.height) != (width, height):
             raise InputError(
-                f"{param('export', 'gsplat')}: {image.name!r} is {width}x{height} and another picture of the same camera "
-                f"{camera.width}x{camera.height}; resize them alike."
+                f"{param('export', 'gsplat')}: {image.name!r} is {width}x{height} and another picture of the same "
+                f"camera {camera.width}x{camera.height}; resize them alike."
             )
         chosen = np.zeros(maps.depth.shape, bool)
         chosen[SPACING // 2 :: SPACING, SPACING // 2 :: SPACING] = True

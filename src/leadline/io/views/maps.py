@@ -22,7 +22,7 @@ from leadline.io.depth_formats import write_png
 from leadline.io.files import atomic_write, write_text
 
 MASKS, SIGMAS = "depth_masks", "depth_sigma"
-"""Folders of the masks and the standard deviations beside the depth. ``masks`` would be read as masks of the picture."""
+"""Folders of the masks and standard deviations beside the depth. ``masks`` would be read as masks of the picture."""
 
 
 @dataclass(frozen=True, eq=False)

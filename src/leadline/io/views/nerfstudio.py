@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,6 +29,16 @@ _CAMERA_MODELS = ("PINHOLE", "OPENCV", "OPENCV_FISHEYE")
 def check_nerfstudio(model: ColmapModel) -> None:
     """Refuse cameras that a transforms.json cannot represent."""
     check_cameras(model, "nerfstudio", _CAMERA_MODELS)
+
+
+def check_dn_splatter(model: ColmapModel) -> None:
+    """Refuse pictures in folders, because the parser of DN-Splatter does not look into them."""
+    nested = sorted(name for name in model.images if "/" in name)
+    if nested:
+        raise InputError(
+            f"{param('export', 'dn-splatter')}: {nested[0]!r} is in a folder, and the parser reads one folder of depth "
+            "maps only; put all pictures into one folder."
+        )
 
 
 def write_nerfstudio(
@@ -80,14 +91,9 @@ def write_dn_splatter(
 
     This is what DN-Splatter's data parser for COLMAP models reads: float32 in the unit of the model, 0 where unknown.
     It pairs the sorted files with the sorted pictures and needs as many of both, so a picture of the model without
-    depth gets a map of zeros. Pictures in folders are refused, because the parser does not look into them.
+    depth gets a map of zeros.
     """
-    nested = sorted(name for name in model.images if "/" in name)
-    if nested:
-        raise InputError(
-            f"{param('export', 'dn-splatter')}: {nested[0]!r} is in a folder, and the parser reads one folder of depth "
-            "maps only; put all pictures into one folder."
-        )
+    check_dn_splatter(model)
     with_depth = {image.name for image in images}
     for name, image in model.images.items():
         camera = model.camera_of(image)
@@ -98,12 +104,12 @@ def write_dn_splatter(
             write_reliability(folder, image, maps)
         path = folder / "mono_depth" / f"{stem_of(name)}_aligned.npy"
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, lambda part, depth=depth: _save(part, depth))
+        atomic_write(path, partial(_save, depth))
     empty = len(model.images) - len(with_depth)
     return (f"dn-splatter: {empty} pictures without depth have a map of zeros.",) if empty else ()
 
 
-def _save(path: Path, values: Any) -> None:
+def _save(values: Any, path: Path) -> None:
     with path.open("wb") as file:  # np.save would append a suffix to the temporary name
         np.save(file, values)
 

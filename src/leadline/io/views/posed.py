@@ -19,6 +19,7 @@ from leadline.io.cameras import camera_record, parse_camera, read_camera, read_t
 from leadline.io.files import read_json, read_text, reading, write_text
 
 VIEW_LIST = "views.json"
+_MAPS = ("depth", "sigma", "alone")
 _VIEWS = "a list of views, a JSON object with views, each with image, camera and camera_to_world"
 _TRANSFORMS = "a transforms.json of nerfstudio"
 _OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])  # from OpenCV's axes of a camera, y down and z forward, to OpenGL's
@@ -39,7 +40,9 @@ class PosedView:
     camera_to_world : (4, 4) array
         In OpenCV's convention: x right, y down, z forward; metres, or the unit of the depth.
     depth, sigma : Path, optional
-        Maps of the size of the picture.
+        Maps of the size of the picture, in metres unless a file states its unit.
+    alone : Path, optional
+        Depth that the picture has by itself, to compare with.
     """
 
     name: str
@@ -48,6 +51,7 @@ class PosedView:
     camera_to_world: Transform
     depth: Path | None = None
     sigma: Path | None = None
+    alone: Path | None = None
 
 
 def write_views(path: Path, views: Sequence[PosedView], **facts: Any) -> None:
@@ -55,7 +59,7 @@ def write_views(path: Path, views: Sequence[PosedView], **facts: Any) -> None:
     folder = path.parent.resolve()
 
     def entry(view: PosedView) -> dict[str, Any]:
-        files = {name: getattr(view, name) for name in ("image", "depth", "sigma") if getattr(view, name) is not None}
+        files = {name: getattr(view, name) for name in ("image", *_MAPS) if getattr(view, name) is not None}
         return {
             "name": view.name,
             **{name: Path(os.path.relpath(file.resolve(), folder)).as_posix() for name, file in files.items()},
@@ -109,10 +113,12 @@ def read_views(source: str | os.PathLike[str]) -> list[PosedView]:
 
 
 def _parse_view(file: Path, entry: Mapping[str, Any]) -> PosedView:
-    maps = {name: file.parent / entry[name] for name in ("depth", "sigma") if name in entry}
+    maps = {name: file.parent / entry[name] for name in _MAPS if name in entry}
     name = str(entry["name"])
     camera = parse_camera(file, entry["camera"])
-    return PosedView(name, file.parent / entry["image"], camera, _pose(file, name, entry.get("camera_to_world")), **maps)
+    return PosedView(
+        name, file.parent / entry["image"], camera, _pose(file, name, entry.get("camera_to_world")), **maps
+    )
 
 
 def _pose(file: Path, name: str, matrix: Any) -> Transform:
@@ -156,7 +162,9 @@ def _read_7scenes(folder: Path) -> list[PosedView]:
             raise InputError(f"{image}: has no pose; add {pose.name}, or remove the picture.")
         depth = folder / f"{name}.depth.png"
         camera = _camera_of(folder, image, cameras)
-        views.append(PosedView(name, image, camera, _pose(pose, name, _read_matrix(pose)), depth if depth.is_file() else None))
+        views.append(
+            PosedView(name, image, camera, _pose(pose, name, _read_matrix(pose)), depth if depth.is_file() else None)
+        )
     return views
 
 
