@@ -8,7 +8,7 @@ not with the number of pictures.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from leadline.base.arrays import FloatArray, is_measured
 from leadline.base.errors import InputError, MissingExtra, param
 from leadline.geometry.cameras import Camera, CameraModel, ColmapCamera
 from leadline.geometry.poses import Transform, invert_transform
-from leadline.io.files import atomic_write
+from leadline.io.files import atomic_write, read_json
+from leadline.io.views.posed import VIEW_LIST, PosedView
 
 BLOCK = 16  # voxels per side of a block
 PIXELS_PER_VOXEL = 3.0
@@ -232,11 +233,12 @@ def _pinhole_of(camera: CameraModel) -> Camera:
 class StoredViews(Sequence[DepthView]):
     """The depth maps of a list of views, each read from disk when it is accessed."""
 
-    def __init__(self, views: Sequence[Any]) -> None:
-        missing = [view.name for view in views if view.depth is None]
+    def __init__(self, views: Sequence[PosedView], *, alone: bool = False) -> None:
+        """With `alone`, the depth that each picture has by itself."""
+        missing = [view.name for view in views if (view.alone if alone else view.depth) is None]
         if missing:
             raise InputError(f"{len(missing)} of {len(views)} views have no depth, {missing[0]!r} for one.")
-        self._views = views
+        self._views, self._alone = views, alone
 
     def __len__(self) -> int:
         return len(self._views)
@@ -244,13 +246,59 @@ class StoredViews(Sequence[DepthView]):
     def __iter__(self) -> Iterator[DepthView]:
         return (self[index] for index in range(len(self)))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:  # an index; slices are not needed
         from leadline.io.depth import read_depth, read_image
 
         view = self._views[index]
+        path, unit = (view.alone, "m") if self._alone else (view.depth, view.unit)
+        assert path is not None  # checked above
+        # The pixels of both depths are chosen by the same standard deviation, so that the two can be compared.
         sigma = None if view.sigma is None else read_depth(view.sigma, "m").values
-        depth = read_depth(view.depth).values
-        return DepthView(depth, read_image(view.image), view.camera, view.camera_to_world, sigma)
+        image = read_image(view.image)
+        return DepthView(read_depth(path, unit).values, image, view.camera, view.camera_to_world, sigma)
+
+
+class _ComparedViews(Sequence[Any]):
+    """The pictures of a page, each read when it is accessed."""
+
+    def __init__(self, views: Sequence[PosedView]) -> None:
+        self._views = views
+        self._together = StoredViews(views)
+        self._alone = StoredViews(views, alone=True) if all(view.alone is not None for view in views) else None
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def __getitem__(self, index: Any) -> Any:
+        from leadline.report.page.views import ComparedView
+
+        view, together = self._views[index], self._together[index]
+        alone = together.depth if self._alone is None else self._alone[index].depth
+        maps = (alone, together.depth, together.sigma)
+        return ComparedView(view.name, together.image, view.camera, view.camera_to_world, *maps)
+
+
+def write_report(
+    path: Path, source: Path, views: Sequence[PosedView], surface: FusedSurface, options: FusionOptions
+) -> None:
+    """Write the page of a fused scene: a turntable, slices and pictures, with the depth of each picture alone beside.
+
+    `source` is the list of views or its folder, which states how far the views disagreed in each round.
+    """
+    from leadline.report.page.views import FusedScene, write_views_page
+    from leadline.report.turntable import Mesh
+
+    def as_mesh(fused: FusedSurface) -> Mesh:
+        return Mesh(fused.points, fused.colours, fused.triangles)
+
+    alone = None
+    if all(view.alone is not None for view in views):
+        alone = as_mesh(fuse(StoredViews(views, alone=True), replace(options, voxel=surface.voxel)))
+    file = source / VIEW_LIST if source.is_dir() else source
+    rounds = read_json(file, "a list of views").get("rounds", []) if file.is_file() else []
+    title = (source if source.is_dir() else source.parent).resolve().name
+    scene = FusedScene(title, "", alone, as_mesh(surface), surface.voxel, _ComparedViews(views), rounds)
+    write_views_page(path, scene)
 
 
 def _open3d() -> Any:

@@ -8,6 +8,7 @@ written when the last round has completed it, its sidecar last, and the stored m
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -140,8 +141,9 @@ def write_list(job: FrameJob, prepared: Sequence[Prepared], **facts: Any) -> Pat
         paths = job.outputs.paths(job.folder, stem)
         if paths["sidecar"].is_file():
             image, camera, pose = one.frame.files.image, one.frame.camera, one.frame.camera_to_world
-            alone = _alone_path(job, stem)
-            listed.append(PosedView(stem, image, camera, pose, paths["depth"], paths.get("sigma"), alone))
+            unit = json.loads(paths["sidecar"].read_text(encoding="utf-8"))["units"]["depth"]["unit"]
+            maps = (paths["depth"], paths.get("sigma"), _alone_path(job, stem))
+            listed.append(PosedView(stem, image, camera, pose, *maps, unit))
     path = job.folder / VIEW_LIST
     write_views(path, listed, leadline=package_version(), **facts)
     return path

@@ -22,6 +22,7 @@ VIEW_LIST = "views.json"
 _MAPS = ("depth", "sigma", "alone")
 _VIEWS = "a list of views, a JSON object with views, each with image, camera and camera_to_world"
 _TRANSFORMS = "a transforms.json of nerfstudio"
+_NERFSTUDIO_UNIT = 1e-3  # units of the poses per count, unless the file states it
 _OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])  # from OpenCV's axes of a camera, y down and z forward, to OpenGL's
 _LARGEST_GAP = 0.05  # seconds between a picture of TUM's and the poses before and after it
 
@@ -40,7 +41,7 @@ class PosedView:
     camera_to_world : (4, 4) array
         In OpenCV's convention: x right, y down, z forward; metres, or the unit of the depth.
     depth, sigma : Path, optional
-        Maps of the size of the picture, in metres unless a file states its unit.
+        Maps of the size of the picture; the standard deviation is in metres.
     alone : Path, optional
         Depth that the picture has by itself, to compare with.
     """
@@ -52,6 +53,7 @@ class PosedView:
     depth: Path | None = None
     sigma: Path | None = None
     alone: Path | None = None
+    unit: str | float = "m"  # of the depth; a number is metres per count
 
 
 def write_views(path: Path, views: Sequence[PosedView], **facts: Any) -> None:
@@ -65,6 +67,7 @@ def write_views(path: Path, views: Sequence[PosedView], **facts: Any) -> None:
             **{name: Path(os.path.relpath(file.resolve(), folder)).as_posix() for name, file in files.items()},
             "camera": camera_record(view.camera),
             "camera_to_world": view.camera_to_world.tolist(),
+            "unit": view.unit,
         }
 
     write_text(path, dump_json({**facts, "views": [entry(view) for view in views]}))
@@ -115,10 +118,8 @@ def read_views(source: str | os.PathLike[str]) -> list[PosedView]:
 def _parse_view(file: Path, entry: Mapping[str, Any]) -> PosedView:
     maps = {name: file.parent / entry[name] for name in _MAPS if name in entry}
     name = str(entry["name"])
-    camera = parse_camera(file, entry["camera"])
-    return PosedView(
-        name, file.parent / entry["image"], camera, _pose(file, name, entry.get("camera_to_world")), **maps
-    )
+    camera, pose = parse_camera(file, entry["camera"]), _pose(file, name, entry.get("camera_to_world"))
+    return PosedView(name, file.parent / entry["image"], camera, pose, **maps, unit=entry.get("unit", "m"))
 
 
 def _pose(file: Path, name: str, matrix: Any) -> Transform:
@@ -145,10 +146,11 @@ def _parse_transforms(file: Path, content: Mapping[str, Any]) -> list[PosedView]
             if model == "OPENCV_FISHEYE" or any(lens):
                 camera = ColmapCamera(model, *size, (fx, fy, cx, cy, *lens))
             picture = str(frame["file_path"])
-            depth = {"depth": file.parent / frame["depth_file_path"]} if "depth_file_path" in frame else {}
+            depth = file.parent / frame["depth_file_path"] if "depth_file_path" in frame else None
+            unit = float(content.get("depth_unit_scale_factor", _NERFSTUDIO_UNIT))
             pose = _pose(file, picture, frame.get("transform_matrix")) @ _OPENGL
             name = str(Path(picture).with_suffix("")).removeprefix("./")
-            views.append(PosedView(name, file.parent / picture, camera, pose, **depth))
+            views.append(PosedView(name, file.parent / picture, camera, pose, depth, unit=unit))
     return views
 
 
@@ -161,10 +163,9 @@ def _read_7scenes(folder: Path) -> list[PosedView]:
         if not pose.is_file():
             raise InputError(f"{image}: has no pose; add {pose.name}, or remove the picture.")
         depth = folder / f"{name}.depth.png"
-        camera = _camera_of(folder, image, cameras)
-        views.append(
-            PosedView(name, image, camera, _pose(pose, name, _read_matrix(pose)), depth if depth.is_file() else None)
-        )
+        transform = _pose(pose, name, _read_matrix(pose))
+        camera, measured = _camera_of(folder, image, cameras), depth if depth.is_file() else None
+        views.append(PosedView(name, image, camera, transform, measured, unit="mm"))
     return views
 
 
