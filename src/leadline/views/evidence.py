@@ -1,8 +1,8 @@
 """What the neighbours of a view say about its depth, as soft measurements.
 
-Two kinds of evidence are carried into a view. *Points* are the measurements of the neighbours, moved into the view.
-They are first-hand: they contain no error of any completion, and nothing of the view itself. *Depth* is what the
-neighbours' completions say, the median over several of them.
+Two kinds of evidence are carried into a view. *Measurements* of the neighbours are moved into the view as points. They
+are first-hand: they contain no error of any completion, and nothing of the view itself. *Completed depth* of the
+neighbours is moved as points as well, a coarse grid of pixels of each.
 """
 
 from __future__ import annotations
@@ -13,26 +13,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray, is_measured
+from leadline.core.uncertainty import distance_to
 from leadline.geometry.cameras import CameraModel
 from leadline.geometry.poses import Transform, invert_transform, transform_points
-from leadline.geometry.projection import z_buffer
 
 NEARER, FARTHER = 0.5, 0.25
-"""Log depth by which carried evidence may be nearer or farther than the view's own depth. Beyond it is hidden behind a
-surface of the view, or the view does not see it at all."""
-POINT_NOISE = 0.01
+"""Log depth by which carried evidence may be nearer or farther than the view's own depth, far from the view's own
+measurements. Evidence that is farther is hidden behind a surface of the view. Evidence that is nearer contradicts the
+view more seldom: a network misses small objects in front more often than it invents them."""
+AT_MEASUREMENT = 0.2
+"""Share of these limits that is left at a measurement of the view. There the view knows its depth, and other evidence
+is of a surface that has moved, or that is hidden. The share grows to 1 over two spacings of the measurements."""
+POINT_NOISE = 0.04
 """Relative standard deviation that carrying adds to a measurement: poses, pixels and time."""
-DEPTH_NOISE = 0.03
-STRIDE = 4
-MIN_VIEWS = 2
+DEPTH_NOISE = 0.05
+POINT_CELL = 8
+GRID_PIXELS = 19200
+"""Number of cells of a view in which the carried depth is combined."""
+MIN_VOTES = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Measurements in the world."""
+    """Points in the world with their standard deviation relative to the depth."""
 
     points: Float64Array  # (n, 3)
-    relative: Float64Array  # (n,): standard deviation relative to the depth
+    relative: Float64Array  # (n,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +48,17 @@ class DepthMap:
     depth: FloatArray
     camera: CameraModel
     camera_to_world: Transform
+    # (H, W): how far evidence may deviate from the depth, in units of NEARER and FARTHER; None: by these everywhere.
+    tolerance: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Soft measurements for a view, and how far its depth is from those of its neighbours."""
+    """Soft measurements for a view: (n,) arrays."""
 
-    where: IndexArray  # (n,): flat indices, increasing
-    depth: Float64Array  # (n,): metres
-    sigma: Float64Array  # (n,): metres
-    carried: Float32Array  # coarse map of the neighbours' depth, NaN where there is none
+    where: IndexArray  # flat indices of pixels, increasing
+    depth: Float64Array  # metres
+    sigma: Float64Array  # metres
 
 
 def measured_points(sparse: FloatArray, sigma: FloatArray, camera: CameraModel, camera_to_world: Transform) -> Points:
@@ -63,79 +70,88 @@ def measured_points(sparse: FloatArray, sigma: FloatArray, camera: CameraModel, 
     return Points(transform_points(points[there], camera_to_world), relative[there])
 
 
-def collect(own: DepthMap, points: Sequence[Points], maps: Sequence[DepthMap]) -> Evidence:
-    """The evidence of the neighbours for a view whose last depth is `own`."""
-    shape = own.depth.shape
-    world_to_camera = invert_transform(own.camera_to_world)
-    where, depth, sigma = _carry_points(own, points, world_to_camera)
-    carried = np.full(shape, np.nan, np.float32)
-    if maps:
-        carried, spread = _carry_depth(own, maps, world_to_camera)
-        dense = np.flatnonzero(is_measured(carried))
-        taken = np.zeros(shape, np.bool_)
-        taken.flat[where] = True
-        free = dense[~taken.flat[dense]]
-        near = _visible(carried.flat[free], own.depth.flat[free])
-        free = free[near]
-        where = np.concatenate((where, free))
-        depth = np.concatenate((depth, carried.flat[free]))
-        noise = np.hypot(DEPTH_NOISE, spread.flat[free]) * carried.flat[free]
-        sigma = np.concatenate((sigma, noise))
-    order = np.argsort(where, kind="stable")
-    return Evidence(where[order], depth[order], sigma[order], carried)
+def tolerance_around(sparse: FloatArray) -> Float32Array:
+    """How far evidence may deviate from a depth that was completed from these measurements; see `AT_MEASUREMENT`."""
+    where = np.flatnonzero(is_measured(sparse))
+    if not where.size:
+        return np.ones(sparse.shape, np.float32)
+    spacing = (sparse.size / where.size) ** 0.5
+    distance = distance_to(where, (sparse.shape[0], sparse.shape[1]))
+    return np.minimum(AT_MEASUREMENT + distance / np.float32(2.0 * spacing), np.float32(1.0))
 
 
-def _visible(depth: FloatArray, own: FloatArray) -> np.ndarray:  # type: ignore[type-arg]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.log(depth / own)
-        return (ratio > -NEARER) & (ratio < FARTHER)
+def cell_side(shape: tuple[int, ...]) -> int:
+    """Side in pixels of the cells in which carried depth is combined, and distance of the pixels that are carried."""
+    return max(1, round((shape[0] * shape[1] / GRID_PIXELS) ** 0.5))
 
 
-def _carry_points(
-    own: DepthMap, points: Sequence[Points], world_to_camera: Transform
-) -> tuple[IndexArray, Float64Array, Float64Array]:
+def depth_points(own: DepthMap) -> Float64Array:
+    """The points of a coarse grid of pixels in the world, (n, 3)."""
+    side = cell_side(own.depth.shape)
+    grid = np.full(own.depth.shape, np.nan)
+    grid[side // 2 :: side, side // 2 :: side] = own.depth[side // 2 :: side, side // 2 :: side]
+    points = own.camera.points(grid)[side // 2 :: side, side // 2 :: side].reshape(-1, 3)
+    return transform_points(points[np.isfinite(points).all(axis=1)], own.camera_to_world)
+
+
+def carry(own: DepthMap, points: Float64Array) -> tuple[IndexArray, Float64Array, IndexArray]:
+    """Pixel, log of depth relative to the view's own depth, and index of the points that the view sees."""
     height, width = own.depth.shape
-    if not points:
-        return np.empty(0, np.intp), np.empty(0), np.empty(0)
-    seen = transform_points(np.concatenate([part.points for part in points]), world_to_camera)
-    relative = np.concatenate([part.relative for part in points])
-    with np.errstate(invalid="ignore"):
+    seen = transform_points(points, invert_transform(own.camera_to_world))
+    with np.errstate(invalid="ignore", divide="ignore"):
         columns, rows = np.floor(own.camera.project(seen) + 0.5).T
-        inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
-    where = (rows[inside] * width + columns[inside]).astype(np.intp)
-    depth, relative = seen[inside, 2], relative[inside]
-    visible = _visible(depth, own.depth.flat[where])
-    where, depth, relative = where[visible], depth[visible], relative[visible]
-    order = np.lexsort((depth, where))  # the nearest point of a pixel first
-    where, first = np.unique(where[order], return_index=True)
-    depth, relative = depth[order][first], relative[order][first]
-    return where, depth, np.hypot(relative, POINT_NOISE) * depth
+        inside = np.flatnonzero((columns >= 0) & (columns < width) & (rows >= 0) & (rows < height))
+        where = (rows[inside] * width + columns[inside]).astype(np.intp)
+        ratio = np.log(seen[inside, 2] / own.depth.flat[where])
+        limit = 1.0 if own.tolerance is None else own.tolerance.flat[where]
+        visible = (ratio > -NEARER * limit) & (ratio < FARTHER * limit)
+    return where[visible], ratio[visible], inside[visible]
 
 
-def _carry_depth(
-    own: DepthMap, maps: Sequence[DepthMap], world_to_camera: Transform
-) -> tuple[Float32Array, Float32Array]:
-    """Median and relative spread over the neighbours on a grid of pixels; NaN elsewhere."""
-    shape = own.depth.shape
-    grid = np.s_[STRIDE // 2 :: STRIDE, STRIDE // 2 :: STRIDE]
-    stack = []
-    for other in maps:
-        points = other.camera.points(other.depth.astype(np.float64)).reshape(-1, 3)
-        stack.append(z_buffer(points, world_to_camera @ other.camera_to_world, own.camera)[grid])
-    values = np.sort(np.stack(stack), axis=0)  # NaN last
-    count = np.isfinite(values).sum(axis=0)
-    middle = _middle(values, count)
-    deviation = np.sort(np.abs(np.log(values / middle)), axis=0)
-    spread = 1.4826 * _middle(deviation, count)
-    enough = count >= min(MIN_VIEWS, len(maps))
-    result, spreads = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
-    result[grid], spreads[grid] = np.where(enough, middle, np.nan), np.where(enough, spread, np.nan)
-    return result, spreads
+def from_measurements(own: DepthMap, neighbours: Sequence[Points]) -> Evidence:
+    """The measurements of the neighbours at the pixels of the view: of those in a cell, the one in the middle."""
+    where, ratio, index = carry(own, np.concatenate([part.points for part in neighbours]))
+    relative = np.concatenate([part.relative for part in neighbours])[index]
+    cells = Cells(own.depth.shape, where, ratio, POINT_CELL)
+    middle = cells.first + (cells.count - 1) // 2
+    where, relative = where[cells.order][middle], relative[cells.order][middle]
+    depth = own.depth.flat[where] * np.exp(cells.ratio[middle])
+    return Evidence(where, depth, np.hypot(relative, POINT_NOISE) * depth)
 
 
-def _middle(values: Float32Array, count: IndexArray) -> Float32Array:
-    """Median of the first `count` of sorted values along the first axis; NaN where there is none."""
-    low, high = np.maximum(count - 1, 0) // 2, count // 2
-    high = np.minimum(high, np.maximum(count - 1, 0))
-    pick = [np.take_along_axis(values, index[None], axis=0)[0] for index in (low, high)]
-    return np.asarray(0.5 * (pick[0] + pick[1]), np.float32)
+def from_depth(own: DepthMap, neighbours: Sequence[Float64Array]) -> tuple[Evidence, float]:
+    """The median over the neighbours in each cell of the view, and the median disagreement with them."""
+    where, ratio, _ = carry(own, np.concatenate(neighbours))
+    height, width = own.depth.shape
+    side = cell_side(own.depth.shape)
+    cells = Cells(own.depth.shape, where, ratio, side)
+    disagreement = float(np.median(np.abs(ratio))) if ratio.size else float("nan")
+    spread = (cells.quantile(0.75) - cells.quantile(0.25)) / 1.349
+    rows = np.minimum(cells.rows * side + side // 2, height - 1)
+    columns = np.minimum(cells.columns * side + side // 2, width - 1)
+    where = rows * width + columns
+    depth = own.depth.flat[where] * np.exp(cells.quantile(0.5))
+    usable = (cells.count >= MIN_VOTES) & np.isfinite(depth)
+    sigma = np.hypot(spread, DEPTH_NOISE) * depth
+    return Evidence(where[usable], depth[usable], sigma[usable]), disagreement
+
+
+class Cells:
+    """Values at pixels, sorted within square cells of the image."""
+
+    def __init__(self, shape: tuple[int, ...], where: IndexArray, ratio: Float64Array, side: int) -> None:
+        rows, columns = np.divmod(where, shape[1])
+        across = -(-shape[1] // side)
+        cell = rows // side * across + columns // side
+        self.order = np.lexsort((ratio, cell))
+        self.ratio = ratio[self.order]
+        cells, self.first, self.count = np.unique(cell[self.order], return_index=True, return_counts=True)
+        self.rows, self.columns = np.divmod(cells, across)
+
+    def quantile(self, share: float) -> Float64Array:
+        """A quantile of the values of each cell, interpolated linearly."""
+        place = self.first + share * (self.count - 1)
+        low = place.astype(np.intp)
+        high = np.minimum(low + 1, self.first + self.count - 1)
+        result: Float64Array = self.ratio[low] + (place - low) * (self.ratio[high] - self.ratio[low])
+        return result

@@ -9,21 +9,31 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.base.arrays import FloatArray, is_measured
+from leadline.base.arrays import Float64Array, FloatArray, IndexArray, is_measured
 from leadline.base.errors import InputError, param
 from leadline.base.executors import processes, serial
 from leadline.core.noise import Noise, sigma_at
 from leadline.core.options import CompletionOptions, as_options
 from leadline.core.pipeline import Completion, complete
 from leadline.geometry.cameras import CameraModel
-from leadline.views.evidence import DepthMap, Evidence, Points, collect, measured_points
+from leadline.views.agreement import agreeing, discrepancies
+from leadline.views.evidence import (
+    DepthMap,
+    Evidence,
+    Points,
+    depth_points,
+    from_depth,
+    from_measurements,
+    measured_points,
+    tolerance_around,
+)
 from leadline.views.inputs import MapInput, NoiseInput, PriorInput, View
 from leadline.views.overlap import Outline, coarse_points, find_neighbours
 from leadline.views.store import FolderStore, MemoryStore, Store
@@ -182,7 +192,9 @@ class Views:
         for name, view in self._views.items():
             outline = self._store.get("round-0", name, "outline")
             outlines[name] = Outline(view.camera, view.camera_to_world, outline)
-        self._neighbours = find_neighbours(outlines, POINT_NEIGHBOURS)
+        overlapping = find_neighbours(outlines, POINT_NEIGHBOURS)
+        found = {name: self._discrepancies(name, others) for name, others in overlapping.items()}
+        self._neighbours = agreeing(overlapping, found)
         self.rounds = [Round(0, math.nan, math.nan)]
 
     def _store_round(self, number: int) -> None:
@@ -202,10 +214,10 @@ class Views:
         view = self._views[name]
         arrays: dict[str, NDArray[Any]]
         if number == 0:
-            completion, points = self._complete_alone(view)
+            completion, points, measured = self._complete_alone(view)
             depth = completion.depth.astype(np.float32)
             outline = coarse_points(depth, view.camera, view.camera_to_world)
-            arrays = {"depth": depth, "points": points.points, "relative": points.relative, "outline": outline}
+            arrays = {"depth": depth, "measured": measured, "outline": outline, **vars(points)}
         else:
             completion, moved, disagreement, before = self._complete(name, number)
             numbers = np.array([moved, disagreement, before])
@@ -216,11 +228,18 @@ class Views:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_on_progress": None}  # for worker processes
 
-    def _complete_alone(self, view: View) -> tuple[Completion, Points]:
+    def _discrepancies(self, name: str, others: tuple[str, ...]) -> Float64Array:
+        measured = self._store.get("round-0", name, "measured")
+        return discrepancies(self._map(name, "round-0"), measured, [self._points(other) for other in others])
+
+    def _points(self, name: str) -> Points:
+        return Points(*(self._store.get("round-0", name, part) for part in ("points", "relative")))
+
+    def _complete_alone(self, view: View) -> tuple[Completion, Points, IndexArray]:
         prior, sparse, noise, valid = view.load()
         completion = complete(prior, sparse, noise=noise, valid=valid, options=self.options)
         points = measured_points(sparse, _noise_map(noise, sparse), view.camera, view.camera_to_world)
-        return completion, points
+        return completion, points, np.flatnonzero(is_measured(sparse))
 
     def _run(self, number: int) -> None:
         """Complete every view in a round after the first."""
@@ -241,30 +260,23 @@ class Views:
             )
             return completion, 0.0, math.nan, math.nan
         last = f"round-{number - 1}"
-        own = self._map(name, last)
-        evidence = self._collect(name, own, last)
+        own = replace(self._map(name, last), tolerance=tolerance_around(sparse))
+        evidence, before = self._collect(name, own, last)
         merged, sigma = _merge(sparse, noise, evidence)
         completion = complete(prior, merged, noise=sigma, valid=valid, uncertainty=uncertainty, options=self.options)
         moved = _median_change(completion.depth, own.depth)
-        return (
-            completion,
-            moved,
-            _median_change(completion.depth, evidence.carried),
-            _median_change(own.depth, evidence.carried),
-        )
+        return completion, moved, math.nan, before
 
     def _map(self, name: str, part: str) -> DepthMap:
         view = self._views[name]
         return DepthMap(self._store.get(part, name, "depth"), view.camera, view.camera_to_world)
 
-    def _collect(self, name: str, own: DepthMap, last: str) -> Evidence:
+    def _collect(self, name: str, own: DepthMap, last: str) -> tuple[list[Evidence], float]:
         neighbours = self._neighbours[name]
-        points = [
-            Points(self._store.get("round-0", other, "points"), self._store.get("round-0", other, "relative"))
-            for other in neighbours
-        ]
-        maps = [self._map(other, last) for other in neighbours[:DEPTH_NEIGHBOURS]]
-        return collect(own, points, maps)
+        points = [self._points(other) for other in neighbours]
+        maps = [depth_points(self._map(other, last)) for other in neighbours[:DEPTH_NEIGHBOURS]]
+        dense, before = from_depth(own, maps)
+        return [from_measurements(own, points), *([] if last == "round-0" else [dense])], before
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,12 +299,15 @@ def _noise_map(noise: Noise | ArrayLike | None, sparse: FloatArray) -> FloatArra
     return result
 
 
-def _merge(sparse: FloatArray, noise: Noise | ArrayLike | None, evidence: Evidence) -> tuple[FloatArray, FloatArray]:
+def _merge(
+    sparse: FloatArray, noise: Noise | ArrayLike | None, evidence: list[Evidence]
+) -> tuple[FloatArray, FloatArray]:
     """The view's own measurements and the evidence elsewhere, and the standard deviation of both."""
     merged, sigma = np.where(is_measured(sparse), sparse, np.nan), _noise_map(noise, sparse)
-    free = ~is_measured(merged.flat[evidence.where])
-    merged.flat[evidence.where[free]] = evidence.depth[free]
-    sigma.flat[evidence.where[free]] = evidence.sigma[free]
+    for part in evidence:
+        free = ~is_measured(merged.flat[part.where])
+        merged.flat[part.where[free]] = part.depth[free]
+        sigma.flat[part.where[free]] = part.sigma[free]
     return merged, sigma
 
 
