@@ -246,7 +246,7 @@ class Views:
         part = f"round-{number}"
         self._store_round(number)
         statistics = [self._store.get(part, name, "statistics") for name in self._views]
-        moved, disagreement, before = np.nanmean(np.array(statistics), axis=0).tolist()
+        moved, disagreement, before = _column_means(np.array(statistics))
         self.rounds = [*self.rounds[:number], Round(number, moved, disagreement)]
         if number == 1:
             self.rounds[0] = Round(0, math.nan, before)
@@ -288,6 +288,13 @@ class _RoundJob:
 
     def start(self, threads: int) -> Callable[[str], bool]:
         return lambda name: self.views._store_view(name, self.number)
+
+
+def _column_means(values: Float64Array) -> list[float]:
+    """Mean of the numbers of each column that are not NaN; NaN if there are none."""
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return (np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)).tolist()  # type: ignore[no-any-return]
 
 
 def _noise_map(noise: Noise | ArrayLike | None, sparse: FloatArray) -> FloatArray:
