@@ -9,9 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from leadline.io.views.inverse_depth import write_3dgs
-from leadline.io.views.maps import DepthMaps
-from leadline.io.views.nerfstudio import write_nerfstudio
 from PIL import Image
 
 from leadline.apps.cli import LazyGroup
@@ -20,6 +17,9 @@ from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.grids import rotate90
 from leadline.geometry.poses import rotation_from_quaternion
 from leadline.io.colmap import read_model, read_tracks
+from leadline.io.views.inverse_depth import write_3dgs
+from leadline.io.views.maps import DepthMaps
+from leadline.io.views.nerfstudio import write_nerfstudio
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
 

@@ -149,7 +149,9 @@ def fuse(views: Sequence[DepthView], options: FusionOptions | None = None) -> Fu
         depth, image, camera = _prepare(view, options)
         if not depth.any():
             continue
-        matrix = core.Tensor(np.array([[camera.fx, 0, camera.cx], [0, camera.fy, camera.cy], [0, 0, 1.0]]))
+        # Open3D truncates projected coordinates to pixels, so half a pixel is added for the nearest centre. Without it
+        # surfaces seen at an angle are off by a quarter of a voxel.
+        matrix = core.Tensor(np.array([[camera.fx, 0, camera.cx + 0.5], [0, camera.fy, camera.cy + 0.5], [0, 0, 1.0]]))
         pose = core.Tensor(np.ascontiguousarray(invert_transform(view.camera_to_world)))
         maps = (o3d.t.geometry.Image(depth), o3d.t.geometry.Image(image))
         limits = (1.0, float(depth.max()) + voxel, options.truncation)
@@ -168,10 +170,10 @@ def fuse(views: Sequence[DepthView], options: FusionOptions | None = None) -> Fu
             f"{voxel:.3g}; check the poses, or lower {param('min_views')}."
         )
     return FusedSurface(
-        mesh.vertex.positions.numpy(),
-        mesh.vertex.normals.numpy(),
+        mesh.vertex.positions.numpy().copy(),  # the arrays of Open3D belong to its tensors
+        mesh.vertex.normals.numpy().copy(),
         np.rint(np.clip(mesh.vertex.colors.numpy(), 0, 1) * 255).astype(np.uint8),
-        mesh.triangle.indices.numpy(),
+        mesh.triangle.indices.numpy().copy(),
         voxel,
         fused,
     )
@@ -302,6 +304,9 @@ def write_report(
 
 
 def _open3d() -> Any:
+    from leadline.base.jit import numba_lock
+
+    numba_lock()  # numba chooses its threads first: it would find the old TBB that Open3D loads, and warn
     try:
         import open3d
     except ImportError as error:
