@@ -24,7 +24,7 @@ from leadline.batch.posed_inputs import PosedFrame
 from leadline.batch.views import MAX_SIGMA, ViewsProgress, complete_views
 from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.poses import invert_transform
-from leadline.io.colmap import ColmapImage, ColmapModel, Tracks, position_covariances
+from leadline.io.colmap import ColmapImage, ColmapModel, Tracks, position_covariances, track_noise
 from leadline.io.depth import read_depth, read_image, write_depth
 from leadline.io.files import write_text
 from leadline.io.frames import FrameFiles, Measurements
@@ -156,10 +156,9 @@ class ModelJob:
     def _seen(self, image: ColmapImage, camera: Camera | ColmapCamera, notes: tuple[Note, ...]) -> SeenPoints:
         limits, tracks = self.limits, self.tracks
         seen = tracks.indices_seen_by(image)
-        seen = seen[(tracks.lengths[seen] >= limits.min_track) & (tracks.errors[seen] <= limits.max_error)]
-        points = tracks.points[seen] @ image.rotation.T + image.translation
-        axis = image.rotation[2]
-        sigma = np.sqrt(np.einsum("i,nij,j->n", axis, self._covariances[seen], axis))
+        usable = (tracks.lengths[seen] >= limits.min_track) & (tracks.errors[seen] <= limits.max_error)
+        sigma = track_noise(self.model, tracks, image, self._covariances)[usable]
+        points = tracks.points[seen[usable]] @ image.rotation.T + image.translation
         return SeenPoints(points * limits.scale, sigma * limits.scale, camera, notes)
 
     @cached_property

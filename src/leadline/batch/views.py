@@ -113,20 +113,24 @@ def complete_views(
         shutil.rmtree(job.folder / STORE, ignore_errors=True)
         return []
 
-    def show(number: int, done: int) -> None:
+    def show(number: int, done: int, total: int) -> None:
         step = f"round {number}" if number else "each picture alone"
-        progress(ViewsProgress(step=step, done=done, total=len(chosen)))
+        progress(ViewsProgress(step=step, done=done, total=total))
 
-    views = _open_views(chosen, job, settings, workers, show)
+    views = _open_views(chosen, job, settings, show)
+    last = views.advance(rounds, workers=workers)
     if len(chosen) > 1 and not any(views.neighbours(one.stem) for one in chosen):
         raise InputError(
             f"no two of {len(chosen)} pictures see the same surface, so nothing can be made to agree; check the poses, "
             "which must be from camera to world with x right, y down and z forward."
         )
-    writing = _Writing(views, views.advance(rounds), job, settings)
-    results = serial(writing, todo) if workers == 1 else processes(writing, todo, workers=workers)
-    for one, outcome in results:
-        on_outcome(outcome or Outcome(one.stem, State.FAILED, WORKER_DIED))
+    writing, statistics = _Writing(views, last, job, settings), []
+    for one, result in serial(writing, todo) if workers == 1 else processes(writing, todo, workers=workers):
+        outcome, numbers = result or (Outcome(one.stem, State.FAILED, WORKER_DIED), None)
+        on_outcome(outcome)
+        if numbers is not None:
+            statistics.append(numbers)
+    views.record(last, statistics)
     write_list(job, chosen, rounds=[vars(part) for part in views.rounds])
     if all(_reason_to_complete(one, job, settings) is None for one in chosen):
         shutil.rmtree(job.folder / STORE, ignore_errors=True)
@@ -153,8 +157,7 @@ def _open_views(
     chosen: Sequence[Prepared],
     job: FrameJob,
     settings: dict[str, Any],
-    workers: int,
-    show: Callable[[int, int], None],
+    show: Callable[[int, int, int], None],
 ) -> Views:
     """The pictures as `Views`, with a store of their own; stores of other inputs or options are removed."""
     digest = hashlib.sha256(dump_json(settings).encode()).hexdigest()
@@ -162,7 +165,7 @@ def _open_views(
     for other in store.parent.glob("maps-*"):
         if other != store or job.overwrite:
             shutil.rmtree(other, ignore_errors=True)
-    views = Views(job.completion, store=store, workers=workers, on_progress=show)
+    views = Views(job.completion, store=store, on_progress=show)
     for one in chosen:
         frame = one.frame
         noise = partial(_load, one.noise) if isinstance(one.noise, Path) else one.noise
@@ -211,13 +214,20 @@ class _Writing:
     job: FrameJob
     settings: dict[str, Any]
 
-    def start(self, threads: int) -> Callable[[Prepared], Outcome]:
-        return lambda one: outcome_of(one.stem, lambda: self._complete(one))
+    def start(self, threads: int) -> Callable[[Prepared], tuple[Outcome, NDArray[np.float64] | None]]:
+        return self._complete
 
-    def _complete(self, one: Prepared) -> Outcome:
-        name = one.stem
-        completion = self.views.complete_last(name, self.last, uncertainty=self.job.outputs.sigma)
-        return _write(one, completion, self.views, self.job, self.settings)
+    def _complete(self, one: Prepared) -> tuple[Outcome, NDArray[np.float64] | None]:
+        """The outcome of a picture, and its numbers for the statistics of the round."""
+        found: list[NDArray[np.float64]] = []
+
+        def run() -> Outcome:
+            completion, numbers = self.views.complete_last(one.stem, self.last, uncertainty=self.job.outputs.sigma)
+            found.append(numbers)
+            return _write(one, completion, self.views, self.job, self.settings)
+
+        outcome = outcome_of(one.stem, run)
+        return outcome, found[0] if found else None
 
 
 def _write(one: Prepared, completion: Completion, views: Views, job: FrameJob, settings: dict[str, Any]) -> Outcome:

@@ -145,6 +145,19 @@ def position_covariances(model: ColmapModel, tracks: Tracks) -> NDArray[np.float
     return result
 
 
+def track_noise(
+    model: ColmapModel, tracks: Tracks, image: ColmapImage, covariances: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Standard deviation of the depth in `image` of each point it sees, (n,), in the unit of the model.
+
+    The order is that of `Tracks.indices_seen_by`; `covariances` are those of `position_covariances`, which are computed
+    if they are not given.
+    """
+    known = position_covariances(model, tracks) if covariances is None else covariances
+    axis = image.rotation[2]
+    return np.sqrt(np.einsum("i,nij,j->n", axis, known[tracks.indices_seen_by(image)], axis))
+
+
 def read_model(folder: str | os.PathLike[str]) -> ColmapModel:
     """Cameras and poses of a COLMAP model, from the files ``cameras`` and ``images``, ``.bin`` or else ``.txt``.
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from leadline.base.arrays import Float64Array, FloatArray, IndexArray
+from leadline.base.arrays import BoolArray, Float64Array, IndexArray
 from leadline.core.uncertainty import distance_to
 from leadline.views.evidence import DepthMap, Points, carry
 
@@ -41,7 +41,7 @@ def discrepancies(own: DepthMap, measured: IndexArray, neighbours: list[Points])
     return np.array([_discrepancy(own, close, part) for part in neighbours])
 
 
-def _discrepancy(own: DepthMap, close: FloatArray, other: Points) -> float:
+def _discrepancy(own: DepthMap, close: BoolArray, other: Points) -> float:
     where, ratio, _ = carry(own, other.points)
     compared = np.abs(ratio[close.flat[where]])
     return float(np.median(compared)) if compared.size >= MIN_COMPARED else math.nan

@@ -7,12 +7,15 @@ neighbours is moved as points as well, a coarse grid of pixels of each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray, is_measured
+from leadline.core.noise import Noise, sigma_at
 from leadline.core.uncertainty import distance_to
 from leadline.geometry.cameras import CameraModel
 from leadline.geometry.poses import Transform, invert_transform, transform_points
@@ -24,9 +27,9 @@ view more seldom: a network misses small objects in front more often than it inv
 AT_MEASUREMENT = 0.2
 """Share of these limits that is left at a measurement of the view. There the view knows its depth, and other evidence
 is of a surface that has moved, or that is hidden. The share grows to 1 over two spacings of the measurements."""
-POINT_NOISE = 0.04
+POINT_NOISE = 0.06
 """Relative standard deviation that carrying adds to a measurement: poses, pixels and time."""
-DEPTH_NOISE = 0.05
+DEPTH_NOISE = 0.08
 POINT_CELL = 8
 GRID_PIXELS = 19200
 """Number of cells of a view in which the carried depth is combined."""
@@ -56,9 +59,15 @@ class DepthMap:
 class Evidence:
     """Soft measurements for a view: (n,) arrays."""
 
-    where: IndexArray  # flat indices of pixels, increasing
+    where: IndexArray  # flat indices of pixels
     depth: Float64Array  # metres
     sigma: Float64Array  # metres
+
+    def distance(self, depth: FloatArray) -> float:
+        """Median distance of a depth map from the evidence in log depth; NaN without evidence."""
+        if not self.where.size:
+            return math.nan
+        return float(np.median(np.abs(np.log(depth.flat[self.where] / self.depth))))
 
 
 def measured_points(sparse: FloatArray, sigma: FloatArray, camera: CameraModel, camera_to_world: Transform) -> Points:
@@ -77,12 +86,13 @@ def tolerance_around(sparse: FloatArray) -> Float32Array:
         return np.ones(sparse.shape, np.float32)
     spacing = (sparse.size / where.size) ** 0.5
     distance = distance_to(where, (sparse.shape[0], sparse.shape[1]))
-    return np.minimum(AT_MEASUREMENT + distance / np.float32(2.0 * spacing), np.float32(1.0))
+    share: Float32Array = AT_MEASUREMENT + distance / np.float32(2.0 * spacing)
+    return np.minimum(share, np.float32(1.0), dtype=np.float32)
 
 
 def cell_side(shape: tuple[int, ...]) -> int:
     """Side in pixels of the cells in which carried depth is combined, and distance of the pixels that are carried."""
-    return max(1, round((shape[0] * shape[1] / GRID_PIXELS) ** 0.5))
+    return max(1, round(math.sqrt(shape[0] * shape[1] / GRID_PIXELS)))
 
 
 def depth_points(own: DepthMap) -> Float64Array:
@@ -119,13 +129,12 @@ def from_measurements(own: DepthMap, neighbours: Sequence[Points]) -> Evidence:
     return Evidence(where, depth, np.hypot(relative, POINT_NOISE) * depth)
 
 
-def from_depth(own: DepthMap, neighbours: Sequence[Float64Array]) -> tuple[Evidence, float]:
-    """The median over the neighbours in each cell of the view, and the median disagreement with them."""
+def from_depth(own: DepthMap, neighbours: Sequence[Float64Array]) -> Evidence:
+    """The median over the neighbours' depth in each cell of the view."""
     where, ratio, _ = carry(own, np.concatenate(neighbours))
     height, width = own.depth.shape
     side = cell_side(own.depth.shape)
     cells = Cells(own.depth.shape, where, ratio, side)
-    disagreement = float(np.median(np.abs(ratio))) if ratio.size else float("nan")
     spread = (cells.quantile(0.75) - cells.quantile(0.25)) / 1.349
     rows = np.minimum(cells.rows * side + side // 2, height - 1)
     columns = np.minimum(cells.columns * side + side // 2, width - 1)
@@ -133,7 +142,7 @@ def from_depth(own: DepthMap, neighbours: Sequence[Float64Array]) -> tuple[Evide
     depth = own.depth.flat[where] * np.exp(cells.quantile(0.5))
     usable = (cells.count >= MIN_VOTES) & np.isfinite(depth)
     sigma = np.hypot(spread, DEPTH_NOISE) * depth
-    return Evidence(where[usable], depth[usable], sigma[usable]), disagreement
+    return Evidence(where[usable], depth[usable], sigma[usable])
 
 
 class Cells:
@@ -155,3 +164,24 @@ class Cells:
         high = np.minimum(low + 1, self.first + self.count - 1)
         result: Float64Array = self.ratio[low] + (place - low) * (self.ratio[high] - self.ratio[low])
         return result
+
+
+def noise_map(noise: Noise | ArrayLike | None, sparse: FloatArray) -> FloatArray:
+    """Standard deviation in metres of each measurement, (H, W); 0 for exact ones and where nothing is measured."""
+    result = np.zeros(sparse.shape)
+    if noise is not None:
+        where = np.flatnonzero(is_measured(sparse))
+        result.flat[where] = sigma_at(noise, sparse.flat[where], where, (sparse.shape[0], sparse.shape[1]))
+    return result
+
+
+def merge(
+    sparse: FloatArray, noise: Noise | ArrayLike | None, evidence: Sequence[Evidence]
+) -> tuple[FloatArray, FloatArray]:
+    """The view's own measurements, evidence at the other pixels, and the standard deviation of both, (H, W)."""
+    merged, sigma = np.where(is_measured(sparse), sparse, sparse.dtype.type(np.nan)), noise_map(noise, sparse)
+    for part in evidence:
+        free = ~is_measured(merged.flat[part.where])
+        merged.flat[part.where[free]] = part.depth[free]
+        sigma.flat[part.where[free]] = part.sigma[free]
+    return merged, sigma

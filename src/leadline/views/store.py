@@ -23,9 +23,9 @@ from leadline.io.files import atomic_write, reading, write_text
 
 Arrays = Mapping[str, NDArray[Any]]
 
-RECENT = 48
-"""Arrays that a folder keeps in memory: the neighbours of a view and of the next one in a sequence, which are mostly
-the same."""
+RECENT_BYTES = 256 * 2**20
+"""Bytes of recently used arrays that a folder keeps in memory: two hundred maps of 640 x 480 pixels, more than the
+neighbours of a view, which are mostly those of the next one in a sequence."""
 _RECORD = "views.json"
 
 
@@ -67,9 +67,10 @@ class FolderStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._recent: OrderedDict[tuple[str, str, str], NDArray[Any]] = OrderedDict()
+        self._bytes = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_folder": self._folder, "_recent": OrderedDict()}  # workers read the files themselves
+        return {"_folder": self._folder, "_recent": OrderedDict(), "_bytes": 0}  # workers read the files themselves
 
     def open(self, facts: Any) -> None:
         """Prepare the folder for views that `facts`, anything that JSON can hold, identify."""
@@ -107,8 +108,9 @@ class FolderStore:
         with reading(path, "an array of a store of views"), np.load(path, allow_pickle=False) as archive:
             values: NDArray[Any] = archive[array]
         self._recent[key] = values
-        while len(self._recent) > RECENT:
-            self._recent.popitem(last=False)
+        self._bytes += values.nbytes
+        while self._bytes > RECENT_BYTES and len(self._recent) > 1:
+            self._bytes -= self._recent.popitem(last=False)[1].nbytes
         return values
 
     def put(self, part: str, name: str, arrays: Arrays) -> None:
@@ -120,6 +122,8 @@ class FolderStore:
                 np.savez(stream, **arrays)  # type: ignore[arg-type]
 
         atomic_write(path, write)
+        for key in [key for key in self._recent if key[:2] == (part, name)]:
+            self._bytes -= self._recent.pop(key).nbytes
 
     def _path(self, part: str, name: str) -> Path:
         return self._folder / part / f"{name}.npz"
