@@ -125,8 +125,8 @@ def complete_views(
             "which must be from camera to world with x right, y down and z forward."
         )
     writing, statistics = _Writing(views, last, job, settings), []
-    for one, result in serial(writing, todo) if workers == 1 else processes(writing, todo, workers=workers):
-        outcome, numbers = result or (Outcome(one.stem, State.FAILED, WORKER_DIED), None)
+    for one, written in serial(writing, todo) if workers == 1 else processes(writing, todo, workers=workers):
+        outcome, numbers = written or (Outcome(one.stem, State.FAILED, WORKER_DIED), None)
         on_outcome(outcome)
         if numbers is not None:
             statistics.append(numbers)

@@ -155,7 +155,7 @@ def track_noise(
     """
     known = position_covariances(model, tracks) if covariances is None else covariances
     axis = image.rotation[2]
-    return np.sqrt(np.einsum("i,nij,j->n", axis, known[tracks.indices_seen_by(image)], axis))
+    return np.asarray(np.sqrt(np.einsum("i,nij,j->n", axis, known[tracks.indices_seen_by(image)], axis)))
 
 
 def read_model(folder: str | os.PathLike[str]) -> ColmapModel:
