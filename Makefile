@@ -56,6 +56,7 @@ pictures: $(DEV) browser
 	$(BIN)/leadline warm-up
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_studio_pictures.py
+	$(BIN)/python docs/make_views_pictures.py
 
 docs: $(DEV)
 	$(BIN)/mkdocs build --strict

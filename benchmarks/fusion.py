@@ -25,10 +25,10 @@ from pathlib import Path
 
 import numpy as np
 from scipy.spatial import cKDTree
-from views import Frame, Maps, read_frames, with_sfm
 
 import leadline
 from leadline.batch.fusion import DepthView, FusedSurface, FusionOptions, fuse
+from views import Frame, Maps, read_frames, with_sfm
 
 VOXEL = 0.01  # metres
 OPTIONS = FusionOptions(voxel=VOXEL, max_depth=4.0)  # the sensor of the reference measures up to about 4 m
