@@ -1,6 +1,6 @@
 """Depth of many posed views that agrees: each view alone against `leadline.Views`, on real frames with poses.
 
-    python benchmarks/views.py FRAMES MODEL.onnx [--points 80 300 1500] [--every 1] [--cases clean poses object sfm echo]
+    python benchmarks/views.py FRAMES MODEL.onnx [--points 80 300 1500] [--every 1] [--cases clean sfm poses object ...]
 
 FRAMES contains ``frame-N.color.jpg``, ``.depth.png`` (mm), ``.pose.txt`` (camera to world) and
 ``camera-intrinsics.txt``, the layout of 7-Scenes. MODEL is the network of the prior. Measurements are the strongest
@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -149,38 +150,50 @@ def render_box(frame: Frame, centre: NDArray[np.float64]) -> Depth:
 
 
 def with_sfm(frames: Sequence[Frame], folder: Path) -> tuple[list[Frame], str]:
-    """The frames with poses, camera and points of a COLMAP model of their images, in the scale of their poses."""
+    """The frames with poses, camera and points of a COLMAP model of their images, in the scale of the reference.
+
+    The scale is the median ratio of the reference to the points of all frames. The reference is moved from the depth
+    camera into the colour camera that COLMAP calibrates, which has another focal length.
+    """
     model = reconstruct(frames, folder)
     colmap, tracks = read_model(model), read_tracks(model)
     images = {Path(image.name).stem: image for image in colmap.images.values()}
-    known = [frame for frame in frames if frame.name in images]
-    ours = np.array([-images[frame.name].rotation.T @ images[frame.name].translation for frame in known])
-    scale, rotation, shift = similarity(ours, np.array([frame.true_pose[:3, 3] for frame in known]))
-    result, counts, angles = [], [], []
-    for frame in known:
+    result, ratios = [], []
+    for frame in frames:
+        if frame.name not in images:
+            continue
         image = images[frame.name]
         lens = colmap.camera_of(image)
-        seen = tracks.indices_seen_by(image)
-        usable = (tracks.lengths[seen] >= 3) & (tracks.errors[seen] <= 2.0)
-        sigma = track_noise(colmap, tracks, image)
-        usable &= np.isfinite(sigma)
-        points = transform_points(tracks.points[seen], image.transform)
-        columns, rows = np.floor(lens.project(points[usable]) + 0.5).astype(int).T
+        seen, sigma = tracks.indices_seen_by(image), track_noise(colmap, tracks, image)
+        usable = (tracks.lengths[seen] >= 3) & (tracks.errors[seen] <= 2.0) & np.isfinite(sigma)
+        points, sigma = transform_points(tracks.points[seen][usable], image.transform), sigma[usable]
+        columns, rows = np.floor(lens.project(points) + 0.5).astype(int).T
         inside = (rows >= 0) & (rows < lens.height) & (columns >= 0) & (columns < lens.width)
-        order = np.argsort(-points[usable][inside, 2])  # the nearest point of a pixel is written last
+        order = np.flatnonzero(inside)[np.argsort(-points[inside, 2])]  # the nearest point of a pixel is written last
         sparse, noise = np.zeros((2, lens.height, lens.width), np.float32)
-        target = rows[inside][order], columns[inside][order]
-        sparse[target] = scale * points[usable][inside, 2][order]
-        noise[target] = scale * sigma[usable][inside][order]
-        pose = np.eye(4)
-        pose[:3, :3] = rotation @ image.rotation.T
-        pose[:3, 3] = scale * rotation @ (-image.rotation.T @ image.translation) + shift
-        counts.append(np.count_nonzero(sparse))
-        angles.append(np.degrees(Rotation.from_matrix(pose[:3, :3].T @ frame.true_pose[:3, :3]).magnitude()))
-        result.append(replace(frame, sparse=sparse, noise=noise, pose=pose, camera=lens))
+        sparse[rows[order], columns[order]] = points[order, 2]
+        noise[rows[order], columns[order]] = sigma[order]
+        of_depth_camera = frame.camera.points(frame.reference.astype(np.float64)).reshape(-1, 3)
+        reference = z_buffer(of_depth_camera, np.eye(4), lens)
+        both = (sparse > 0) & np.isfinite(reference)
+        ratios.append(reference[both] / sparse[both])
+        pose = invert_transform(image.transform)
+        result.append(replace(frame, sparse=sparse, noise=noise, pose=pose, camera=lens, reference=reference))
+    scale = float(np.median(np.concatenate(ratios)))
+    error = np.median(np.abs(np.log(np.concatenate(ratios) / scale)))
+    count = np.mean([np.count_nonzero(frame.sparse) for frame in result])
     focal = colmap.cameras[min(colmap.cameras)].params[0]
-    facts = f"{len(known)} frames, {np.mean(counts):.0f} points a frame, focal length {focal:.1f} px, "
-    return result, facts + f"rotations differ from the reference's by {np.median(angles):.2f} degrees"
+    return [_scaled(frame, scale) for frame in result], (
+        f"{len(result)} frames, {count:.0f} points a frame with a median error of {100 * error:.2f} %, focal length "
+        f"{focal:.1f} px"
+    )
+
+
+def _scaled(frame: Frame, scale: float) -> Frame:
+    """The frame with pose and measurements multiplied by a factor."""
+    pose = frame.pose.copy()
+    pose[:3, 3] *= scale
+    return replace(frame, pose=pose, true_pose=pose, sparse=scale * frame.sparse, noise=scale * frame.noise)
 
 
 def reconstruct(frames: Sequence[Frame], folder: Path) -> Path:
@@ -205,16 +218,6 @@ def reconstruct(frames: Sequence[Frame], folder: Path) -> Path:
     return folder / "largest"
 
 
-def similarity(source: Depth, target: Depth) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Scale, rotation and translation that map the points `source`, (n, 3), to `target` with least squares."""
-    a, b = source - source.mean(axis=0), target - target.mean(axis=0)
-    u, d, v = np.linalg.svd(b.T @ a)
-    sign = np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ v))])
-    rotation = u @ sign @ v
-    scale = float(np.trace(np.diag(d) @ sign) / (a * a).sum())
-    return scale, rotation, target.mean(axis=0) - scale * rotation @ source.mean(axis=0)
-
-
 @dataclass(frozen=True)
 class Scores:
     absrel: NDArray[np.float64]  # one number a frame
@@ -228,14 +231,10 @@ def score(frames: Sequence[Frame], maps: Maps) -> Scores:
     absrel = [depth_scores(maps[frame.name], frame.reference, everywhere).absrel for frame in frames]
     some = frames[:: max(1, len(frames) // 12)]
     normals = [
-        np.mean([normal_scores(maps[f.name], reference(f), Camera_of(f), everywhere).median_deg for f in some])
+        np.mean([normal_scores(maps[f.name], reference(f), f.camera, everywhere).median_deg for f in some])
         for reference in (smoothed, lambda frame: frame.reference)
     ]
     return Scores(np.array(absrel), *map(float, normals), disagreement(frames, maps))
-
-
-def Camera_of(frame: Frame) -> CameraModel:
-    return frame.camera
 
 
 def smoothed(frame: Frame) -> Depth:
@@ -247,7 +246,7 @@ def smoothed(frame: Frame) -> Depth:
 
 def disagreement(frames: Sequence[Frame], maps: Maps) -> float:
     found = []
-    for first, second in zip(frames, frames[1:], strict=False):
+    for first, second in pairwise(frames):
         points = second.camera.points(maps[second.name].astype(np.float64)).reshape(-1, 3)
         carried = z_buffer(points, invert_transform(first.true_pose) @ second.true_pose, first.camera)
         with np.errstate(invalid="ignore"):
@@ -266,27 +265,33 @@ def compare(title: str, frames: Sequence[Frame], rounds: int | None, store: Path
     middle = perf_counter()
     together = {name: completion.depth for name, completion in views.complete(rounds)}
     count = len(views.rounds) - 1
-    seconds = (perf_counter() - middle) / max(1, count), middle - begun
+    seconds = (perf_counter() - middle) / max(1, count), (middle - begun) / 2  # alone means twice
     before, after = score(frames, alone), score(frames, together)
     ratios = after.absrel / before.absrel
     wrong = np.array([not np.array_equal(frame.pose, frame.true_pose) for frame in frames])
+    reference = disagreement(frames, {frame.name: frame.reference for frame in frames})
     print(f"\n{title}: {len(frames)} frames, {count} rounds")
-    print(f"  AbsRel        {before.absrel.mean():.4f} -> {after.absrel.mean():.4f}, "
-          f"ratio {after.absrel.mean() / before.absrel.mean():.3f}, worst frame {ratios.max():.3f}, "
-          f"{np.count_nonzero(ratios > 1.05)} frames above 1.05")  # fmt: skip
-    if wrong.any() and not wrong.all():
-        print(f"                {np.count_nonzero(wrong)} frames with wrong poses: ratio "
-              f"{after.absrel[wrong].mean() / before.absrel[wrong].mean():.3f}; the others "
-              f"{after.absrel[~wrong].mean() / before.absrel[~wrong].mean():.3f}; without neighbours: "
-              f"{sum(not views.neighbours(frame.name) for frame in frames)}")  # fmt: skip
-    print(f"  normals       {before.normals:.2f} -> {after.normals:.2f} degrees, ratio {after.normals / before.normals:.3f} "
-          f"(unfiltered reference: {after.raw_normals / before.raw_normals:.3f})")  # fmt: skip
-    print(f"  disagreement  {before.disagreement:.5f} -> {after.disagreement:.5f}, "
-          f"ratio {after.disagreement / before.disagreement:.3f}; reference "
-          f"{disagreement(frames, {frame.name: frame.reference for frame in frames}):.5f}")  # fmt: skip
     print(
-        f"  time          a round takes {seconds[0] / seconds[1]:.2f} of completing each view twice alone", flush=True
+        f"  AbsRel        {before.absrel.mean():.4f} -> {after.absrel.mean():.4f}, ratio "
+        f"{after.absrel.mean() / before.absrel.mean():.3f}, worst frame {ratios.max():.3f}, "
+        f"{np.count_nonzero(ratios > 1.05)} frames above 1.05"
     )
+    if wrong.any() and not wrong.all():
+        of_wrong, of_others = (after.absrel[w].mean() / before.absrel[w].mean() for w in (wrong, ~wrong))
+        without = sum(not views.neighbours(frame.name) for frame in frames)
+        print(
+            f"                {np.count_nonzero(wrong)} frames with wrong poses: ratio {of_wrong:.3f}, the others "
+            f"{of_others:.3f}; {without} frames without neighbours"
+        )
+    print(
+        f"  normals       {before.normals:.2f} -> {after.normals:.2f} degrees, ratio "
+        f"{after.normals / before.normals:.3f} (unfiltered reference: {after.raw_normals / before.raw_normals:.3f})"
+    )
+    print(
+        f"  disagreement  {before.disagreement:.5f} -> {after.disagreement:.5f}, ratio "
+        f"{after.disagreement / before.disagreement:.3f}; reference {reference:.5f}"
+    )
+    print(f"  time          a round takes {seconds[0] / seconds[1]:.2f} of completing each view alone", flush=True)
 
 
 def returned_error(frames: Sequence[Frame], rounds: int) -> None:
@@ -311,8 +316,10 @@ def returned_error(frames: Sequence[Frame], rounds: int) -> None:
     where = response > 0.5 * np.nanmax(response)
     sizes = [float(np.mean(np.abs(np.log(a[where] / b[where])))) for a, b in (
         (moved_alone, alone), (first_hand, depth), (moved, first_hand))]  # fmt: skip
-    print(f"\nAn error of 35 % in the prior of one view changes its depth alone by {100 * sizes[0]:.2f} %, with "
-          f"undisturbed neighbours by {100 * sizes[1]:.2f} %; {100 * sizes[2]:.2f} % come back through them.")  # fmt: skip
+    print(
+        f"\nAn error of 35 % in the prior of one view changes its depth alone by {100 * sizes[0]:.2f} %, with "
+        f"undisturbed neighbours by {100 * sizes[1]:.2f} %; {100 * sizes[2]:.2f} % come back through them."
+    )
 
 
 def main() -> None:
@@ -334,7 +341,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as temporary:
                 sfm, facts = with_sfm(frames, arguments.sfm or Path(temporary) / "model")
             print(f"\nCOLMAP model: {facts}")
-            compare("real SfM points", [replace(frame, true_pose=frame.pose) for frame in sfm], arguments.rounds)
+            compare("real SfM points", sfm, arguments.rounds)
         elif case == "echo":
             measured = [frame.measured(300, k) for k, frame in enumerate(frames[:20])]
             returned_error(measured, 4)

@@ -77,7 +77,7 @@ def test_exact_measurements_stay_exact() -> None:
 
 
 def test_wrong_pose_does_not_spread() -> None:
-    """A view with a wrong pose is completed alone, and the others are as good as if it were not there."""
+    """A view with a wrong pose is completed alone, and the others as if it were not there, bit for bit."""
     room = Room(count=7, wrong=3)
     wrong = room.views[3]
     views = add_all(leadline.Views(), room)
@@ -86,7 +86,9 @@ def test_wrong_pose_does_not_spread() -> None:
     found, without = depths(views, 2), depths(add_all(leadline.Views(), room, (wrong.name,)), 2)
     alone = leadline.complete(wrong.prior, wrong.sparse, noise=wrong.noise)
     np.testing.assert_array_equal(found.pop(wrong.name), alone.depth)
-    assert error(room, found) < 1.05 * error(room, without)
+    assert found.keys() == without.keys()
+    for name, depth in without.items():
+        np.testing.assert_array_equal(found[name], depth)
 
 
 def test_moved_object_does_not_spread() -> None:
@@ -149,14 +151,16 @@ def test_killed_run_continues(tmp_path: Path) -> None:
         "        return view.prior\n"
         "    return load\n"
         "views = leadline.Views(store=sys.argv[1])\n"
-        "for view in Room(count=7).views: views.add(view.name, loading(view), view.sparse, CAMERA, view.pose, view.noise)\n"
+        "for view in Room(count=7).views:\n"
+        "    views.add(view.name, loading(view), view.sparse, CAMERA, view.pose, view.noise)\n"
         "list(views.complete(3))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     killed = subprocess.run([sys.executable, "-c", script, tmp_path], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
     present = {path.relative_to(tmp_path) for path in tmp_path.glob("round-*/*.npz")}
-    assert Path("round-0/view-6.npz") in present and Path("round-2/view-6.npz") not in present
+    assert Path("round-0/view-6.npz") in present
+    assert Path("round-2/view-6.npz") not in present
     loads = []
 
     def loading(view: object) -> object:
@@ -187,7 +191,7 @@ def test_store_of_other_views_is_refused(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_number_of_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "RECENT_BYTES", 200_000)
     peaks = []
-    for count in (10, 30):
+    for count in (9, 18):
         room = Room(count=count, step=0.6 / count)
         views = leadline.Views(store=tmp_path / str(count))
         for view in room.views:
@@ -197,7 +201,7 @@ def test_memory_does_not_grow_with_the_number_of_views(tmp_path: Path, monkeypat
             views.add(view.name, *files, CAMERA, view.pose, tmp_path / f"{count}-{view.name}-noise.npy")
         del room, view
         tracemalloc.start()
-        for _ in views.complete(2):
+        for _ in views.complete(1):
             pass
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -215,7 +219,7 @@ def test_bad_inputs_are_refused() -> None:
     view, views = ROOM.views[0], leadline.Views()
     with pytest.raises(leadline.InputError, match="mirrors"):
         views.add("a", view.prior, view.sparse, CAMERA, np.diag([-1.0, 1.0, 1.0, 1.0]))
-    with pytest.raises(leadline.InputError, match="without '..'"):
+    with pytest.raises(leadline.InputError, match="a path without"):
         views.add("../a", view.prior, view.sparse, CAMERA, np.eye(4))
     views.add("a", view.prior, view.sparse, CAMERA.scaled(48, 36), np.eye(4))
     with pytest.raises(leadline.InputError, match="added before"):

@@ -9,7 +9,7 @@ over all pairs, so that it follows from the data how accurate measurements and p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from leadline.views.evidence import DepthMap, Points, carry
 
 REACH = 0.01
 """Distance of a carried measurement from one of the view's own, relative to the diagonal of the image, up to which the
-two are compared: 8 pixels at 640 x 480."""
+two are compared: 8 pixels at 640 x 480. Where the view has few measurements it is a third of their spacing."""
 MIN_COMPARED = 5
 """Measurements that a discrepancy needs."""
 MAX_RATIO = 1.75
@@ -37,7 +37,8 @@ def discrepancies(own: DepthMap, measured: IndexArray, neighbours: list[Points])
     if not measured.size:
         return np.full(len(neighbours), np.nan)
     shape = (own.depth.shape[0], own.depth.shape[1])
-    close = distance_to(measured, shape) <= max(1.0, REACH * math.hypot(*shape))
+    spacing = math.sqrt(shape[0] * shape[1] / measured.size)
+    close = distance_to(measured, shape) <= max(REACH * math.hypot(*shape), spacing / 3)
     return np.array([_discrepancy(own, close, part) for part in neighbours])
 
 
@@ -52,30 +53,32 @@ def agreeing(
 ) -> dict[str, tuple[str, ...]]:
     """The neighbours of each view with which it agrees; `found` are the discrepancies with `neighbours`.
 
-    A pair is compared in both directions. A pair that could not be compared counts as agreeing if each of the two
-    agrees with most of its other neighbours.
+    A pair is compared in both directions. First the views whose median discrepancy is too large leave, the worst one
+    first, because its pairs make its neighbours look wrong as well. Then the single pairs leave. Pairs that could not
+    be compared stay.
     """
-    pairs: dict[tuple[str, str], list[float]] = {}
+    both: dict[str, dict[str, list[float]]] = {name: {} for name in neighbours}
     for name, others in neighbours.items():
         for other, value in zip(others, found[name].tolist(), strict=True):
-            pairs.setdefault((min(name, other), max(name, other)), []).append(value)
-    values = {pair: _mean(both) for pair, both in pairs.items()}
-    known = [value for value in values.values() if not math.isnan(value)]
+            for one, two in ((name, other), (other, name)):
+                both[one].setdefault(two, []).append(value)
+    values = {name: {other: _mean(of_pair) for other, of_pair in pairs.items()} for name, pairs in both.items()}
+    known = [value for pairs in values.values() for value in pairs.values() if not math.isnan(value)]
     if not known:
         return dict(neighbours)
     limit = max(MAX_RATIO * float(np.median(known)), MIN_DISCREPANCY)
-    of_view = {
-        name: _median([values[min(name, other), max(name, other)] for other in others])
+    medians = {name: _median(pairs.values()) for name, pairs in values.items()}
+    while (worst := max(medians, key=lambda name: medians[name])) and medians[worst] > limit:
+        for other in values.pop(worst):
+            del values[other][worst]
+            medians[other] = _median(values[other].values())
+        del medians[worst]
+        if not medians:
+            break
+    return {
+        name: tuple(other for other in others if other in values.get(name, {}) and not values[name][other] > limit)
         for name, others in neighbours.items()
     }
-
-    def agree(name: str, other: str) -> bool:
-        value = values[min(name, other), max(name, other)]
-        if math.isnan(value):
-            return not (of_view[name] > limit or of_view[other] > limit)
-        return value <= limit
-
-    return {name: tuple(other for other in others if agree(name, other)) for name, others in neighbours.items()}
 
 
 def _mean(values: list[float]) -> float:
@@ -83,6 +86,7 @@ def _mean(values: list[float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def _median(values: list[float]) -> float:
+def _median(values: Iterable[float]) -> float:
+    """Median of the values that are not NaN; 0 if there is none."""
     known = [value for value in values if not math.isnan(value)]
-    return float(np.median(known)) if known else math.nan
+    return float(np.median(known)) if known else 0.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray, is_measured
+from leadline.base.arrays import Float64Array, FloatArray, IndexArray, is_measured
 from leadline.core.noise import Noise, sigma_at
 from leadline.core.uncertainty import distance_to
 from leadline.geometry.cameras import CameraModel
@@ -24,9 +24,12 @@ NEARER, FARTHER = 0.5, 0.25
 """Log depth by which carried evidence may be nearer or farther than the view's own depth, far from the view's own
 measurements. Evidence that is farther is hidden behind a surface of the view. Evidence that is nearer contradicts the
 view more seldom: a network misses small objects in front more often than it invents them."""
-AT_MEASUREMENT = 0.2
-"""Share of these limits that is left at a measurement of the view. There the view knows its depth, and other evidence
-is of a surface that has moved, or that is hidden. The share grows to 1 over two spacings of the measurements."""
+SPARSE = 0.04
+"""Spacing of the measurements relative to the diagonal of the image beyond which the view's own depth is less certain,
+and the second limit grows in proportion to the spacing, up to the first."""
+AT_MEASUREMENT = 0.4
+"""Share of the limits that is left at a measurement of the view. There the view knows its depth, and other evidence is
+of a surface that has moved, or that is hidden. The share grows to 1 over a spacing of the measurements."""
 POINT_NOISE = 0.06
 """Relative standard deviation that carrying adds to a measurement: poses, pixels and time."""
 DEPTH_NOISE = 0.08
@@ -51,8 +54,28 @@ class DepthMap:
     depth: FloatArray
     camera: CameraModel
     camera_to_world: Transform
-    # (H, W): how far evidence may deviate from the depth, in units of NEARER and FARTHER; None: by these everywhere.
-    tolerance: FloatArray | None = None
+    tolerance: Tolerance | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Tolerance:
+    """How far evidence may deviate from the depth of a view."""
+
+    share: FloatArray  # (H, W): of the two limits
+    farther: float  # the second limit
+
+    @classmethod
+    def around(cls, sparse: FloatArray) -> Tolerance:
+        """For a depth that was completed from these measurements."""
+        shape, where = (sparse.shape[0], sparse.shape[1]), np.flatnonzero(is_measured(sparse))
+        if not where.size:
+            return cls(np.ones(shape, np.float32), NEARER)
+        spacing = math.sqrt(sparse.size / where.size)
+        share = np.minimum(AT_MEASUREMENT + distance_to(where, shape) / spacing, 1.0)
+        return cls(share, min(FARTHER * max(1.0, spacing / (SPARSE * math.hypot(*shape))), NEARER))
+
+    def at(self, where: IndexArray) -> tuple[FloatArray, float]:
+        return self.share.flat[where], self.farther
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,17 +102,6 @@ def measured_points(sparse: FloatArray, sigma: FloatArray, camera: CameraModel, 
     return Points(transform_points(points[there], camera_to_world), relative[there])
 
 
-def tolerance_around(sparse: FloatArray) -> Float32Array:
-    """How far evidence may deviate from a depth that was completed from these measurements; see `AT_MEASUREMENT`."""
-    where = np.flatnonzero(is_measured(sparse))
-    if not where.size:
-        return np.ones(sparse.shape, np.float32)
-    spacing = (sparse.size / where.size) ** 0.5
-    distance = distance_to(where, (sparse.shape[0], sparse.shape[1]))
-    share: Float32Array = AT_MEASUREMENT + distance / np.float32(2.0 * spacing)
-    return np.minimum(share, np.float32(1.0), dtype=np.float32)
-
-
 def cell_side(shape: tuple[int, ...]) -> int:
     """Side in pixels of the cells in which carried depth is combined, and distance of the pixels that are carried."""
     return max(1, round(math.sqrt(shape[0] * shape[1] / GRID_PIXELS)))
@@ -113,8 +125,8 @@ def carry(own: DepthMap, points: Float64Array) -> tuple[IndexArray, Float64Array
         inside = np.flatnonzero((columns >= 0) & (columns < width) & (rows >= 0) & (rows < height))
         where = (rows[inside] * width + columns[inside]).astype(np.intp)
         ratio = np.log(seen[inside, 2] / own.depth.flat[where])
-        limit = 1.0 if own.tolerance is None else own.tolerance.flat[where]
-        visible = (ratio > -NEARER * limit) & (ratio < FARTHER * limit)
+        share, farther = (1.0, FARTHER) if own.tolerance is None else own.tolerance.at(where)
+        visible = (ratio > -NEARER * share) & (ratio < farther * share)
     return where[visible], ratio[visible], inside[visible]
 
 

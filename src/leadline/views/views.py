@@ -35,13 +35,13 @@ from leadline.views.evidence import (
     DepthMap,
     Evidence,
     Points,
+    Tolerance,
     depth_points,
     from_depth,
     from_measurements,
     measured_points,
     merge,
     noise_map,
-    tolerance_around,
 )
 from leadline.views.inputs import MapInput, NoiseInput, PriorInput, View
 from leadline.views.overlap import Outline, coarse_points, find_neighbours
@@ -338,7 +338,7 @@ class Views:
         if number == 0 or not self._neighbours[name]:
             alone = complete(prior, sparse, noise=noise, valid=valid, uncertainty=uncertainty, options=self.options)
             return alone, np.full(3, np.nan)
-        own = replace(self._map(name, number - 1), tolerance=tolerance_around(sparse))
+        own = replace(self._map(name, number - 1), tolerance=Tolerance.around(sparse))
         carried, evidence = self._collect(name, own, number)
         sparse, sigma = merge(sparse, noise, evidence)
         result = complete(prior, sparse, noise=sigma, valid=valid, uncertainty=uncertainty, options=self.options)
