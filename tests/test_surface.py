@@ -37,6 +37,7 @@ PUBLIC = [
     "Scene",
     "Stream",
     "StreamResult",
+    "Views",
     "__version__",
     "align",
     "complete",

@@ -134,6 +134,20 @@ def test_meshes_and_points_are_files_that_others_read(listed: Path) -> None:
     assert not list(listed.glob(".*.part*"))
 
 
+def test_examples_in_the_help_run(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(listed)
+    (listed / "out").mkdir()
+    content = json.loads((listed / "views.json").read_text())
+    for view in content["views"]:
+        view |= {name: f"../{view[name]}" for name in ("image", "depth", "alone")}
+    (listed / "out" / "views.json").write_text(json.dumps(content))
+    lines = CliRunner().invoke(group, ["fuse", "--help"]).output.splitlines()
+    lines = [line.strip() for line in lines if line.strip().startswith("leadline fuse")]
+    assert len(lines) == 3
+    for line in lines:
+        assert "wrote" in run(*line.replace("--voxel 0.01", "--voxel 0.1").split()[2:])
+
+
 def test_the_page_shows_turntables_and_slices(listed: Path, page: Any) -> None:
     run(str(listed), "--voxel", "0.05", "--report", str(listed / "page.html"))
     page.goto((listed / "page.html").as_uri())
