@@ -1,4 +1,4 @@
-# make demo | check | test | test-full | bench | pictures | docs | lint | clean
+# make demo | check | test | test-full | bench | pictures | tables | docs | lint | clean
 # Needs Python 3.10 or later with venv; everything else is installed into .venv.
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Switches off an announcement that the documentation theme prints at the end of every build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo check test test-full browser bench pictures docs lint clean
+.PHONY: demo check test test-full browser bench pictures tables docs lint clean
 
 demo: $(BASE)
 	$(BIN)/leadline demo
@@ -30,16 +30,17 @@ check: lint
 	$(BIN)/pytest -n $(JOBS) --quiet -m 'not full and not slow'
 
 # The kernels are compiled beforehand, because test workers that compile the same kernel at the same time may differ in
-# the last bit. -rs prints why a test was skipped.
+# the last bit. -rsR prints why a test was skipped and which one passed only when it was run again: tests that kill
+# processes or drive a browser depend on the scheduler.
 test: lint browser
 	$(BIN)/leadline warm-up
-	$(BIN)/pytest -n $(JOBS) --quiet -rs
+	$(BIN)/pytest -n $(JOBS) --quiet -rsR --reruns 1
 	$(BIN)/mkdocs build --strict --quiet
 
 # The whole matrix of shapes, patterns and options.
 test-full: lint browser
 	$(BIN)/leadline warm-up
-	$(BIN)/pytest -n $(JOBS) --quiet -rs -m ''
+	$(BIN)/pytest -n $(JOBS) --quiet -rsR --reruns 1 -m ''
 
 # The pages are tested in a real browser. apt installs one if there is none.
 browser:
@@ -54,9 +55,29 @@ bench: $(BENCH)
 # Every picture of the README and the docs but images/speed.png, which `make bench` makes on an idle machine.
 pictures: $(DEV) browser
 	$(BIN)/leadline warm-up
+	$(BIN)/python docs/make_guide_pictures.py
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_studio_pictures.py
 	$(BIN)/python docs/make_views_pictures.py
+
+# Every table of the docs with measured numbers but those of docs/speed.md, which `make bench` writes: some hours, on an
+# idle machine. DATA is a folder of scene folders, NETWORK an ONNX file with its card, FRAMES a folder of video frames.
+TABLES := out/tables
+tables: $(DEV) $(BENCH)
+	@test -d "$(DATA)" -a -f "$(NETWORK)" -a -d "$(FRAMES)" || \
+	  { echo "name the data: make tables DATA=scenes NETWORK=model.onnx FRAMES=frames" >&2; exit 1; }
+	$(BIN)/leadline warm-up
+	mkdir -p $(TABLES)
+	$(BIN)/python benchmarks/outliers.py $(DATA) $(NETWORK) > $(TABLES)/outliers.txt
+	$(BIN)/python benchmarks/regions.py $(DATA) $(NETWORK) > $(TABLES)/regions.txt
+	$(BIN)/python benchmarks/uncertainty.py $(DATA) $(NETWORK) --size 480 > $(TABLES)/uncertainty.txt
+	$(BIN)/python benchmarks/sensors.py $(DATA) $(NETWORK) > $(TABLES)/sensors.txt
+	$(BIN)/python benchmarks/presets.py $(DATA) $(NETWORK) > $(TABLES)/presets.txt
+	NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/stream.py $(FRAMES) $(NETWORK) --preset paper > $(TABLES)/stream.txt
+	$(BIN)/python benchmarks/busy.py > $(TABLES)/busy.txt
+	$(BIN)/python benchmarks/throughput.py > $(TABLES)/throughput.txt
+	$(BIN)/python benchmarks/harness.py > $(TABLES)/harness.txt
+	$(BIN)/python benchmarks/torch_peers.py > $(TABLES)/torch_peers.txt
 
 docs: $(DEV)
 	$(BIN)/mkdocs build --strict

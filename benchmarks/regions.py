@@ -33,7 +33,7 @@ from leadline.io.depth import read_values
 from leadline.priors.onnx import OnnxPrior
 
 STRONG = 0.9
-SEEDS = range(4, 10)  # of the made-up regions; the test and its constants were chosen with seeds 0 to 3
+SEEDS = range(4, 7)  # of the made-up regions; the test and its constants were chosen with others
 GLASS = ("cleargrasp_d435/real_val_080", "cleargrasp_d435/real_val_123")
 MADE_UP = (
     "nyuv2/basement_00000",

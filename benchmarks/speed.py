@@ -18,7 +18,7 @@ from pathlib import Path
 import numba
 from peers import LOADERS, OUR_SOLVERS, SolverTimes, System, compare, load_peers, sweep
 from speed_report import EIGHT_MEGAPIXELS, ONE_MEGAPIXEL, VGA, Report, draw, promises, write
-from timing import Size, time_case, time_start_up
+from timing import Size, Triad, time_case, time_first_calls, time_start_up
 
 import leadline
 from leadline.bench.observations import CASES, Case
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SIZES = [VGA, ONE_MEGAPIXEL, Size(1920, 1080), EIGHT_MEGAPIXELS]
 SWEEP = [Size(160, 120), Size(320, 240), *SIZES]
 QUICK_SIZES = [Size(80, 60), Size(160, 120)]
-REPEATS, QUICK_REPEATS = 9, 2
+REPEATS, QUICK_REPEATS = 7, 2
 BUSY = 0.5  # largest load average of an idle machine
 PACKAGES = ("numpy", "numba", "scipy", "pyamg", "pypardiso", "mkl")
 
@@ -43,13 +43,14 @@ def main() -> None:
     if hasattr(os, "getloadavg") and os.getloadavg()[0] > BUSY:
         _say("the machine is busy: the times will be too long and their ratios unreliable")
 
-    cases = []
+    cases, triad = [], Triad()
     for size in sizes:
         for case in CASES:
-            times = time_case(size, case, arguments.repeats)
-            cases.append(times)
-            whole, solve = (f"{1e3 * times.stages[stage].median:.1f} ms" for stage in ("complete", "solve"))
-            _say(f"{size}, {case}: complete {whole}, of it solve {solve} in {times.iterations} iterations")
+            for times in time_case(size, case, arguments.repeats, triad):
+                cases.append(times)
+                whole, solve = (f"{1e3 * times.stages[stage].median:.1f} ms" for stage in ("complete", "solve"))
+                text = f"complete {whole}, of it solve {solve} in {times.iterations} iterations"
+                _say(f"{size}, {case}, {times.preset}: {text}")
     machine["Threads"] += f" ({numba.threading_layer()})"  # known only after the first parallel call
 
     peers, missing = ({}, {}) if arguments.quick else load_peers()
@@ -64,7 +65,8 @@ def main() -> None:
 
     _say("start-up")
     start_up = time_start_up(arguments.repeats)
-    report = Report(machine, arguments.repeats, arguments.quick, cases, comparisons, solvers, start_up)
+    first_calls = {} if arguments.quick else time_first_calls()
+    report = Report(machine, arguments.repeats, arguments.quick, cases, comparisons, solvers, start_up, first_calls)
     for promise in promises(report):
         _say("  ".join(promise.row()))
     arguments.output.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Compare a stream with independent completions of its frames: run time, error and flicker; and measure its latency.
 
     python benchmarks/stream.py FRAMES NETWORK.onnx [--count 200] [--every 1] [--first 0] [--preset paper]
+    python benchmarks/stream.py FRAMES NETWORK.onnx --poses --preset best      with frame-000000.pose.txt
     python benchmarks/stream.py                       a rendered room, in a window that moves one pixel per frame
 
 FRAMES is a folder of a 7-Scenes sequence: frame-000000.color.jpg (or .png), frame-000000.depth.png in millimetres, ...
@@ -9,7 +10,10 @@ completed alone and by a stream, in alternating order. Times are medians, and "f
 latency is measured with a stream alone on 1,000 frames.
 
 Flicker is the mean of |e' - e| between consecutive frames, with the error e = log depth - log reference, over pixels
-with a reference and without a measurement in both frames.
+with a reference and without a measurement in both frames. With --poses (camera-intrinsics.txt and camera to world per
+frame) it is the change of the depth of the same surface point instead: log D'(p') - log D(p) minus the change that the
+reference geometry and the poses predict, where p' is the pixel of p's surface point. "reference" is the same number for
+the reference itself. Points are measured at strong gradients of the image, other ones in each frame, with 1 % of noise.
 """
 
 from __future__ import annotations
@@ -22,16 +26,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.ndimage import distance_transform_edt
+from scipy.ndimage import distance_transform_edt, gaussian_gradient_magnitude
 
-from leadline import Completion, CompletionOptions, Prior, Stream, StreamResult, complete
+from leadline import Camera, Completion, CompletionOptions, Prior, Stream, StreamResult, complete
 from leadline.bench.observations import Case, observe
 from leadline.datasets.rendered import network_like_prior, render
+from leadline.geometry.reprojection import carry_depth
 from leadline.priors import prior_source
 
 Map = NDArray[np.float32]
@@ -40,6 +46,7 @@ MILLIMETRES = 1e-3
 NO_DEPTH = 65535
 LATENCIES = 1000  # frames
 WALL, CPU = range(2)  # clocks
+SAME_SURFACE = 0.05  # log depth between the reference and that of the frame before, carried along
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,23 @@ class SimulatedSensor:
         return sparse, observed.scored & np.isfinite(reference)
 
 
+@dataclass(frozen=True)
+class SimulatedPoints:
+    """Points at strong gradients of the image, as a feature detector finds them; other ones in each frame."""
+
+    name: str
+    count: int
+    noise: float = 0.01
+
+    def __call__(self, reference: Map, strength: Map, rng: np.random.Generator) -> tuple[Map, NDArray[np.bool_]]:
+        strength = np.where(np.isfinite(reference), strength, 0.0)
+        where = rng.choice(np.flatnonzero(strength > np.quantile(strength, 0.7)), self.count, replace=False)
+        sparse = np.zeros(reference.shape, np.float32)
+        sparse.flat[where] = reference.flat[where] * np.exp(self.noise * rng.standard_normal(self.count))
+        return sparse, np.isfinite(reference) & (sparse == 0)
+
+
+POINTS = tuple(SimulatedPoints(f"{count} points, 1 % noise", count) for count in (80, 300, 1500))
 SENSORS = (
     SimulatedSensor("grid of 7.5 px", 7.5),
     SimulatedSensor("the same, with holes", 7.5, holes=True),
@@ -123,6 +147,57 @@ def pan(count: int) -> Iterator[tuple[Prior, Map]]:
         yield Prior(np.ascontiguousarray(prior[window])), depth[window]
 
 
+@dataclass
+class PosedScores:
+    """Errors and flicker over posed frames."""
+
+    errors: list[float] = field(default_factory=list)
+    changes: list[float] = field(default_factory=list)
+    last: tuple[Map, Map, NDArray[np.float64]] | None = None
+
+    def add(self, depth: Map, reference: Map, pose: NDArray[np.float64], camera: Camera, scored: Any) -> None:
+        self.errors.append(float(np.nanmean(np.abs(depth / reference - 1)[scored])))
+        if self.last is not None:
+            before, old_reference, old_pose = self.last
+            carried = carry_depth(old_reference, camera, camera, np.linalg.inv(pose) @ old_pose)
+            expected = np.log(carried.depth / carried.sample(old_reference))
+            change = np.abs(np.log(depth / carried.sample(before)) - expected)
+            same = np.abs(np.log(carried.depth / reference)) < SAME_SURFACE  # False where NaN
+            self.changes.append(float(np.nanmean(change[same & scored])))
+        self.last = depth, reference, pose
+
+
+def compare_posed(folder: Path, network: str, chosen: slice, options: CompletionOptions) -> list[list[str]]:
+    """Rows of error and flicker: alone, a stream without poses, a stream with them, and the reference itself."""
+    matrix = np.loadtxt(folder / "camera-intrinsics.txt")
+    camera = Camera(640, 480, matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2])
+    paths = sorted(folder.glob("frame-*.color.*"))[chosen]
+    frames = list(zip(paths, read_sequence(folder, network, chosen), strict=True))
+    rows = [["measured", "", "AbsRel", "ratio", "flicker", "ratio", "mean weight"], ["---", "---"] + ["---:"] * 5]
+    for sensor in (*SENSORS, *POINTS):
+        rng = np.random.default_rng(0)
+        scores = {name: PosedScores() for name in ("alone", "stream", "with poses", "reference")}
+        plain, posed, weights = Stream(options), Stream(options), []
+        for path, (prior, reference) in frames:
+            pose = np.loadtxt(path.with_name(path.name.split(".")[0] + ".pose.txt"))
+            if isinstance(sensor, SimulatedPoints):
+                gray = np.asarray(Image.open(path).convert("L"), np.float32)
+                sparse, scored = sensor(reference, gaussian_gradient_magnitude(gray, 1.5), rng)
+            else:
+                sparse, scored = sensor(reference, fill_from_nearest(reference), rng)
+            result = posed(prior, sparse, camera=camera, camera_to_world=pose)
+            weights.append(result.carried_weight)
+            maps = complete(prior, sparse, options=options).depth, plain(prior, sparse).depth, result.depth, reference
+            for score, depth in zip(scores.values(), maps, strict=True):
+                score.add(depth, reference, pose, camera, scored)
+        alone = [float(np.mean(values)) for values in (scores["alone"].errors, scores["alone"].changes)]
+        for name, score in scores.items():
+            error, change = float(np.mean(score.errors)), float(np.mean(score.changes))
+            row = [sensor.name, name, f"{error:.4f}", f"{error / alone[0]:.3f}", f"{change:.4f}"]
+            rows.append([*row, f"{change / alone[1]:.3f}", f"{np.mean(weights):.2f}" if name == "with poses" else ""])
+    return rows
+
+
 def compare(
     frames: Iterable[tuple[Prior, Map]], options: CompletionOptions
 ) -> tuple[list[list[str]], list[tuple[Prior, Map]]]:
@@ -183,9 +258,14 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="use every n-th frame")
     parser.add_argument("--first", type=int, default=0, help="number of frames to skip at the beginning")
     parser.add_argument("--preset", choices=("paper", "best"), default="paper")
+    parser.add_argument("--poses", action="store_true", help="error and flicker with the poses of the frames")
     given = parser.parse_args()
     options = getattr(CompletionOptions, given.preset)()
     chosen = slice(given.first, given.first + given.count * given.every, given.every)
+    if given.poses:
+        rows = compare_posed(given.frames, given.network, chosen, options)
+        sys.stdout.write("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
+        return
     frames = read_sequence(given.frames, given.network, chosen) if given.frames else pan(given.count)
 
     rows, seen = compare(frames, options)

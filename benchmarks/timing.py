@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,7 +24,9 @@ from leadline.bench.observations import Case, observe
 from leadline.core import pipeline
 from leadline.core.solve import system
 
-TRIADS = 20  # passes per repetition; a single pass is as short as the wake-up of a thread
+TRIADS = 3  # passes per repetition
+TRIAD_PIXELS = 16 * 2**20  # the arrays of a triad must not fit into a cache; its time is scaled to the image's pixels
+PRESETS = ("paper", "best")
 
 # The functions that are replaced by timed ones. A stage is timed inside the whole call, with the CPU caches as in use.
 STAGES = {
@@ -59,15 +64,20 @@ class Size:
 
 @dataclass(frozen=True)
 class CaseTimes:
-    """Times of one size and case: the whole call ("complete"), its stages and the triad, from the same repetitions."""
+    """Times of one size, case and preset: the whole call ("complete"), its stages and the triad, measured in turns.
+
+    `memory` is the peak of a call in bytes per pixel, beyond its inputs.
+    """
 
     size: Size
     case: Case
+    preset: str
     measurements: int
     triad: Times
     stages: dict[str, Times]
     iterations: int
     residual: float
+    memory: float
 
     def triads(self, stage: str) -> float:
         return self.stages[stage].median / self.triad.median
@@ -99,18 +109,19 @@ def _triad(a: Any, b: Any, s: Any, c: Any) -> None:
 
 
 class Triad:
-    """a = b + s c over float32 arrays of one element per pixel: two reads and one write, the unit of all ratios."""
+    """a = b + s c over float32 arrays that fit into no cache: two reads and one write, the unit of all ratios."""
 
-    def __init__(self, pixels: int) -> None:
-        self._arrays = np.zeros(pixels, np.float32), np.ones(pixels, np.float32), np.ones(pixels, np.float32)
-        self()  # compiles
+    def __init__(self) -> None:
+        zeros, ones = np.zeros(TRIAD_PIXELS, np.float32), np.ones(TRIAD_PIXELS, np.float32)
+        self._arrays = zeros, ones, ones.copy()
+        self(1)  # compiles
 
-    def __call__(self) -> float:
-        """Seconds of one pass."""
+    def __call__(self, pixels: int) -> float:
+        """Seconds of one pass over so many pixels."""
         a, b, c = self._arrays
         start = perf_counter()
         _triad(a, b, np.float32(0.5), c)
-        return perf_counter() - start
+        return (perf_counter() - start) * pixels / TRIAD_PIXELS
 
 
 @contextmanager
@@ -122,7 +133,7 @@ def stopwatch() -> Iterator[dict[str, float]]:
         def run(*args: Any, **kwargs: Any) -> Any:
             start = perf_counter()
             result = function(*args, **kwargs)
-            seconds[name] = perf_counter() - start
+            seconds[name] = seconds.get(name, 0.0) + perf_counter() - start  # `best` fits twice
             return result
 
         return run
@@ -133,8 +144,8 @@ def stopwatch() -> Iterator[dict[str, float]]:
         yield seconds
 
 
-def time_case(size: Size, case: Case, repeats: int) -> CaseTimes:
-    """Time the whole call and its stages.
+def time_case(size: Size, case: Case, repeats: int, triad: Triad) -> list[CaseTimes]:
+    """Time the whole call and its stages with each preset; the presets take turns.
 
     Raises
     ------
@@ -142,29 +153,61 @@ def time_case(size: Size, case: Case, repeats: int) -> CaseTimes:
         If the solve does not reach its tolerance, because the time of a wrong result is meaningless.
     """
     prior, sparse = scene(size, case)
-    triad = Triad(size.pixels)
-    pipeline.complete(prior, sparse, options="paper")  # compiles the kernels
+    peaks = {preset: _memory(prior, sparse, preset) for preset in PRESETS}  # also compiles the kernels
     passes: list[float] = []
-    runs: dict[str, list[float]] = {name: [] for name in ("complete", *STAGES)}
+    runs: dict[str, dict[str, list[float]]] = {preset: {} for preset in PRESETS}
+    results = {}
     for _ in range(repeats):
-        passes.extend(triad() for _ in range(TRIADS))
-        with stopwatch() as seconds:
+        passes.extend(triad(size.pixels) for _ in range(TRIADS))
+        for preset in PRESETS:
+            with stopwatch() as seconds:
+                start = perf_counter()
+                results[preset] = pipeline.complete(prior, sparse, options=preset)
+                seconds["complete"] = perf_counter() - start
+            for name in ("complete", *STAGES):
+                runs[preset].setdefault(name, []).append(seconds[name])
+    found = []
+    for preset, result in results.items():
+        solve = result.reconstruction
+        if not solve.converged:
+            raise RuntimeError(f"{size}, {case}, {preset}: {solve.status}")
+        stages = {name: Times(tuple(values)) for name, values in runs[preset].items()}
+        numbers = solve.iterations, solve.residual, peaks[preset] / size.pixels
+        found.append(CaseTimes(size, case, preset, result.fit.count, Times(tuple(passes)), stages, *numbers))
+    return found
+
+
+def _memory(prior: NDArray[np.float32], sparse: NDArray[np.float32], preset: str) -> float:
+    """The peak of what a second call allocates, in bytes."""
+    pipeline.complete(prior, sparse, options=preset)
+    tracemalloc.start()
+    try:
+        pipeline.complete(prior, sparse, options=preset)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+FIRST_CALL = """
+import numpy as np, leadline
+prior = np.linspace(1, 2, 640 * 480, dtype=np.float32).reshape(480, 640)
+sparse = np.zeros_like(prior)
+sparse[::8, ::8] = prior[::8, ::8] ** 1.2
+leadline.complete(prior, sparse)
+"""
+WARM_UP = "from leadline.core.compilation import warm_up; warm_up()"
+
+
+def time_first_calls() -> dict[str, Times]:
+    """Wall time of processes that find no compiled kernel: a completion with `best`, and `warm_up`."""
+    times = {}
+    for name, program in (("import and first `complete`", FIRST_CALL), ("`leadline warm-up`, preset best", WARM_UP)):
+        with tempfile.TemporaryDirectory() as cache:
             start = perf_counter()
-            result = pipeline.complete(prior, sparse, options="paper")
-            seconds["complete"] = perf_counter() - start
-        for name, values in runs.items():
-            values.append(seconds[name])
-    if not result.reconstruction.converged:
-        raise RuntimeError(f"{size}, {case}: {result.reconstruction.status}")
-    return CaseTimes(
-        size,
-        case,
-        result.fit.count,
-        Times(tuple(passes)),
-        {name: Times(tuple(values)) for name, values in runs.items()},
-        result.reconstruction.iterations,
-        result.reconstruction.residual,
-    )
+            environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+            subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=environment)
+            times[name] = Times((perf_counter() - start,))
+    return times
 
 
 def time_start_up(repeats: int) -> dict[str, Times]:

@@ -3,7 +3,7 @@
     python docs/make_pictures.py [FOLDER]
 
 Nothing is downloaded, and the same pictures come out each time. FOLDER is docs/images by default. ``make pictures``
-runs this script and make_studio_pictures.py.
+runs this script and the others beside it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from leadline.apps.cli import group
 from leadline.base.arrays import FloatArray
-from leadline.batch.frame import PixelOrigin
+from leadline.batch.outputs import PixelOrigin
 from leadline.bench.metrics import normals, relative_error
 from leadline.bench.observations import observe
 from leadline.datasets import Scene, rendered
-from leadline.datasets.rendered import renderer
+from leadline.datasets.rendered.renderer import render_setting
+from leadline.datasets.rendered.room import ROOM
 from leadline.geometry.cameras import Camera
 from leadline.geometry.grids import scatter_nearest
+from leadline.geometry.surface import EdgeLimits, surface_from_depth
 from leadline.io.depth import read_depth, write_depth
 from leadline.report.colour import colour_range, colourise, draw_measurements, normals_picture
 from leadline.report.tiles import ColourBar, Tile, draw_panel
@@ -50,12 +53,11 @@ def leadline(line: str) -> None:
 
 def sweep() -> FloatArray:
     """Points of a LiDAR above and to the right of the camera, in its own axes, with a wider view than the camera's."""
-    yaw, pitch = renderer.CAMERA_YAW, renderer.CAMERA_PITCH
+    yaw, pitch = ROOM.yaw, ROOM.pitch
     right = np.array([math.cos(yaw), 0, -math.sin(yaw)])
     up = np.array([-math.sin(yaw) * math.sin(pitch), math.cos(pitch), -math.cos(yaw) * math.sin(pitch)])
-    place = np.array(renderer.CAMERA_POSITION) + BESIDE * right + ABOVE * up
-    with mock.patch.multiple(renderer, CAMERA_POSITION=tuple(place), _FOCAL=0.6):
-        seen = rendered.render(STEPS, BEAMS * 7)
+    x, y, z = (np.array(ROOM.eye) + BESIDE * right + ABOVE * up).tolist()
+    seen = render_setting(replace(ROOM, eye=(x, y, z)), STEPS, BEAMS * 7, focal=0.6)
     assert isinstance(seen.camera, Camera)
     assert seen.reference is not None
     points = seen.camera.points(seen.reference)[::7].reshape(-1, 3)
@@ -186,6 +188,65 @@ def glass(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     }
 
 
+def refined(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+    """An RGB-D folder of three rooms: a sensor with holes, and one frame with a pane that it looks through."""
+    random = np.random.default_rng(0)
+    for name in ("scene/rgb", "scene/depth", "scene-priors"):
+        Path(name).mkdir(parents=True)
+    rows, columns = np.indices(reference.shape)
+    for seed, name in enumerate(("frame-0", "frame-1", "frame-2")):
+        room = rendered.render(WIDTH, HEIGHT, seed=seed)
+        assert room.reference is not None
+        measured = room.reference + random.normal(0, 0.0015, reference.shape) * room.reference**2
+        if name == "frame-1":
+            measured[GLASS] *= 1.25
+        place = (120 + 90 * seed, 160 + 150 * seed)
+        measured[np.hypot((rows - place[0]) / 60, (columns - place[1]) / 90) < 1] = np.nan
+        measured[:, : 20 + 10 * seed] = np.nan
+        Image.fromarray(room.image).save(f"scene/rgb/{name}.png")
+        write_depth(f"scene/depth/{name}.png", measured, "mm")
+        np.save(f"scene-priors/{name}.npy", rendered.network_like_prior(room.reference, seed=seed))
+    leadline("refine scene --unit mm --prior scene-priors -o refined --quiet")
+    return {"refine-sheet": Image.open("refined/contact_sheet.png").convert("RGB")}
+
+
+def surfaces(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+    """Clouds with and without flying pixels, and a mesh, seen from the side."""
+    assert isinstance(scene.camera, Camera)
+    sparse = observe(reference, "distributed").sparse
+    np.save("grid.npy", sparse)
+    complete("--sparse grid.npy --unit m", "surface")
+    depth = np.load("surface/photo_depth.npy")
+    tiles = []
+    for title, edges in (("--ply --no-edge-filter", None), ("--ply", EdgeLimits())):
+        surface = surface_from_depth(depth, scene.camera, edges=edges)
+        colours = scene.image.reshape(-1, 3)[surface.pixels]
+        view = splat(surface.points, colours, scene.camera)
+        tiles.append(Tile(view, title, f"{len(surface.points)} points"))
+    weights = np.array([(i, j, 4 - i - j) for i in range(5) for j in range(5 - i)]) / 4
+    corners, shades = surface.points[surface.triangles], colours[surface.triangles].astype(np.float32)
+    filled, painted = (np.einsum("wk,tkc->wtc", weights, values).reshape(-1, 3) for values in (corners, shades))
+    view = splat(filled, np.rint(painted).astype(np.uint8), scene.camera)
+    tiles.append(Tile(view, "--mesh glb", f"{len(surface.triangles)} triangles"))
+    return {"refine-surfaces": draw_panel([tiles], tile_width=420)}
+
+
+def splat(points: FloatArray, colours: NDArray[np.uint8], camera: Camera) -> NDArray[np.uint8]:
+    """Points as squares of two pixels, seen from 0.9 m to the right and 0.5 m above, by a camera that turns to them."""
+    yaw, pitch = 0.32, 0.16
+    across = np.array([[math.cos(yaw), 0, math.sin(yaw)], [0, 1, 0], [-math.sin(yaw), 0, math.cos(yaw)]])
+    down = np.array([[1, 0, 0], [0, math.cos(pitch), -math.sin(pitch)], [0, math.sin(pitch), math.cos(pitch)]])
+    seen = (points - np.array([0.9, -0.5, 0.0])) @ (down @ across).T
+    order = np.argsort(-seen[:, 2])
+    pixels = camera.project(seen[order])
+    inside = (pixels > 0).all(axis=1) & (pixels < (camera.width - 2, camera.height - 2)).all(axis=1)
+    x, y = pixels[inside].astype(np.intp).T
+    picture = np.full((camera.height, camera.width, 3), 255, np.uint8)
+    for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        picture[y + i, x + j] = colours[order][inside]
+    return picture
+
+
 def presets(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     """Error and normals of both presets on the paper's grid of cell means."""
     assert isinstance(scene.camera, Camera)
@@ -247,7 +308,7 @@ def main(arguments: Sequence[str]) -> None:
             names = ("width", "height", "fx", "fy", "cx", "cy")
             content = {name: getattr(scene.camera, name) for name in names}
             Path("cam.json").write_text(json.dumps(content), encoding="utf-8")
-            for make in (demo, lidar, phone, stereo, glass, presets, figures):
+            for make in (demo, lidar, phone, stereo, glass, refined, surfaces, presets, figures):
                 for name, picture in make(scene, scene.reference).items():
                     save(picture, folder / f"{name}.jpg")
                     sys.stdout.write(f"wrote {folder / name}.jpg\n")

@@ -3,7 +3,7 @@
     python docs/make_studio_pictures.py [FOLDER]
 
 It needs playwright, and chromium on the path or in LEADLINE_CHROMIUM. FOLDER is docs/images by default.
-``make pictures`` runs this script and make_pictures.py.
+``make pictures`` runs this script and the others beside it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,15 @@ def make_pictures(browser: Browser, url: str, folder: Path) -> None:
     save(folder, "studio-first", open_page(browser, url, None, viewport=DESKTOP))
     page = open_page(browser, url, "lidar", viewport=DESKTOP)
     open_view(page, "points")
+    page.check("#cloud-measurements")
     save(folder, "studio-points-desktop", page)
+    page = open_page(browser, url, "glass", viewport=DESKTOP)
+    open_view(page, "regions")
+    box = page.locator("#frame .stack").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"])  # the jar
+    page.wait_for_selector("#readout:has-text('column')")
+    save(folder, "studio-regions", page)
     page = open_page(browser, url, "hole", viewport=DESKTOP)
     open_view(page, "compare")
     page.select_option("#pair-what", "error")

@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from leadline.base.registry import import_on_first_use
 
 if TYPE_CHECKING:
     from leadline.base.errors import InputError, InputWarning, LeadlineError
@@ -74,14 +75,4 @@ __all__ = [
     "complete",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'leadline' has no attribute {name!r}")
-    value = getattr(import_module(f"leadline.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = import_on_first_use(__name__, {name: f"leadline.{home}" for name, home in _HOME.items()})

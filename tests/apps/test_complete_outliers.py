@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from leadline.batch.frame import PixelOrigin
+from leadline.batch.outputs import PixelOrigin
 from leadline.datasets.rendered import render
 from support.cli_frames import leadline
 

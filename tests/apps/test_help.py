@@ -15,7 +15,7 @@ from leadline.apps.terminal.commands import LazyGroup, Option, flag_wording, gro
 from leadline.base.errors import InputError, param
 from support.cli_frames import environment, leadline
 
-GROUPED = ("complete", "bag", "colmap", "diagnose", "project")
+GROUPED = ("complete", "refine", "bag", "colmap", "diagnose", "project")
 
 
 @pytest.mark.parametrize("name", GROUPED)
@@ -41,7 +41,7 @@ def test_advanced_help_has_every_option_and_help_all_but_the_advanced(name: str)
             assert bool(shown.search(plain)) == (entry not in advanced), entry.opts
 
 
-@pytest.mark.parametrize("name", ["complete", "project", "colmap", "bag", "prior", "priors"])
+@pytest.mark.parametrize("name", ["complete", "refine", "project", "colmap", "bag", "prior", "priors"])
 def test_help_of_a_command_imports_no_compiler_and_no_framework(name: str) -> None:
     code = (
         "import sys; from leadline.apps.cli import group\n"

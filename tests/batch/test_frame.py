@@ -13,8 +13,9 @@ from PIL import Image
 import leadline
 from leadline.base.errors import InputError
 from leadline.batch.folder import complete_folder, match_frames
-from leadline.batch.frame import FrameJob, OutputOptions, complete_frame
+from leadline.batch.frame import FrameJob, complete_frame
 from leadline.batch.outcome import Outcome, State
+from leadline.batch.outputs import OutputOptions
 from leadline.io import FrameFiles, FrameOptions, Measurements, NoteKind, read_frame
 from leadline.io.files import file_hash
 from support.cli_frames import SHAPE, prepare

@@ -221,7 +221,7 @@ MEMORY = """
 import re
 import numpy as np
 from leadline.core.pipeline import complete
-from leadline.core.pipeline import warm_up
+from leadline.core.compilation import warm_up
 warm_up(PRESET)
 y, x = np.indices((2048, 2048), dtype=np.float32, sparse=True)
 prior = 1 + x / 900 + y / 700
@@ -243,7 +243,7 @@ def test_memory_stays_bounded(preset):
     environment = os.environ | {"PYTHONPATH": str(Path(leadline.__file__).parents[1])}
     # In a process of its own first: compiling takes more memory than a completion and would hide it.
     for program in (
-        f"from leadline.core.pipeline import warm_up; warm_up('{preset}')",
+        f"from leadline.core.compilation import warm_up; warm_up('{preset}')",
         f"PRESET = '{preset}'\n{MEMORY}",
     ):
         run = subprocess.run(

@@ -79,7 +79,7 @@ def test_the_result_states_what_was_left_out(room):
     seen, glass = behind_glass(sparse)
     result = complete(prior, seen, options=REGIONS)
     assert f"{glass.sum()} more left out as outliers" in str(result)
-    assert f"region {glass.sum()} measurements, on average 29.9 % too far" in str(result)
+    assert f"region {glass.sum()} measurements, on average 30 % too far" in str(result)
     recorded = json.loads(json.dumps(result.to_dict()))["outliers"]
     assert recorded["count"] == glass.sum()
     assert recorded["where"] == []
@@ -154,7 +154,7 @@ def test_an_edge_of_the_prior_explains_a_deviation(rng):
     far = (rows < 200) & (
         columns > 400
     )  # more of the image has the strip's depth, so that the response is not at fault
-    edge = np.where(strip | far, flat.max() + 0.5 + 1e-3 * rng.random(rows.shape), flat)
+    edge = np.where(strip | far, flat.max() + 1.5 + 1e-3 * rng.random(rows.shape), flat)
     assert find_regions(residuals.ravel(), flat.ravel(), where, (480, 640)).where.size == strip.sum()
     assert find_regions(residuals.ravel(), edge.ravel(), where, (480, 640)).where.size == 0
     beyond_doubt = np.where(strip, 0.25, ripple)
@@ -201,19 +201,44 @@ def test_the_background_reproduces_a_plane_among_regions(rng):
 def test_growth_equals_repeated_dilation(rng):
     d, log_t = rng.random((30, 40)), rng.random((30, 40))
     labels = np.zeros(d.shape, np.int32)
-    count = regions._grow(d, log_t, 0.9, np.full(d.shape, 0.4), labels)
+    count = regions._grow(d, log_t, 0.9, 0.4, labels)
     inside = d > 0.9
     while True:
         grown = inside.copy()
         for row, column in np.argwhere(inside):
             part = np.s_[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2]
-            joined = (d[part] > 0.9) & (d[row, column] > 0.9) | (abs(log_t[part] - log_t[row, column]) < 0.9)
-            grown[part] |= (d[part] > 0.4) & joined
+            low, high = np.minimum(d[part], d[row, column]), np.maximum(d[part], d[row, column])
+            joined = (low > 0.9) | (abs(log_t[part] - log_t[row, column]) < 0.9)
+            grown[part] |= (d[part] > 0.4) & (low >= (1 - regions.MAX_JUMP) * high) & joined
         if np.array_equal(grown, inside):
             break
         inside = grown
     np.testing.assert_array_equal(labels > 0, inside)
     assert labels.max() == count
+
+
+def test_a_membrane_is_the_weighted_mean_of_its_neighbours(rng):
+    values, known = rng.random((9, 12)), np.zeros((9, 12), np.bool_)
+    known[[0, -1]], known[:, [0, -1]] = True, True
+    first, second = regions._neighbours(values.shape)
+    weights = rng.uniform(0.1, 1.0, first.size)
+    result = regions._membrane(values, weights, known, ~known).ravel()
+    np.testing.assert_array_equal(result[known.ravel()], values[known])
+    for cell in np.flatnonzero(~known):
+        ends = np.concatenate([second[first == cell], first[second == cell]])
+        own = np.concatenate([weights[first == cell], weights[second == cell]])
+        assert result[cell] == pytest.approx(np.average(result[ends], weights=own), abs=1e-6)
+    apart = regions._membrane(values, weights, np.zeros_like(known), ~known)  # connected with no known value
+    np.testing.assert_allclose(apart[1:-1, 1:-1], values[1:-1, 1:-1].mean(), rtol=1e-4)
+
+
+def test_measurements_at_a_border_are_judged_one_by_one():
+    """A plane behind a pane meets the surface at its upper side: the border is found to the pixel all the same."""
+    rows, columns = np.mgrid[0:240, 0:320]
+    pane = (rows > 60) & (rows < 170) & (columns > 97) & (columns < 204)
+    residuals = np.where(pane, 0.03 + 0.003 * (rows - 60), 0.002 * np.sin(rows / 9 + columns / 7))
+    found = find_regions(residuals.ravel(), np.log(2 + rows / 240).ravel(), np.arange(rows.size), rows.shape)
+    np.testing.assert_array_equal(found.where, np.flatnonzero(pane))
 
 
 # Real scenes
@@ -244,7 +269,7 @@ def test_real_glass():
 
 
 @real
-@pytest.mark.parametrize("name", ["ibims1/restaurant_11", "prior_da/sample1_hotel_with_prior"])
+@pytest.mark.parametrize("name", ["7scenes_seq/frame000000", "7scenes_seq/frame000100"])  # the first two by name
 def test_made_up_regions_on_real_scenes(name):
     reference, weak, strong = scene(name)
     rng = np.random.default_rng(zlib.crc32(name.encode()))

@@ -332,6 +332,14 @@ def test_rotation_preserves_rays(turns: int, height: int, width: int) -> None:
     assert camera.rotated(turns).rotated(-turns) == camera
 
 
+def test_scene_folders_that_are_symbolic_links_are_found(tmp_path: Path) -> None:
+    trees.scenes(tmp_path / "elsewhere")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "linked").symlink_to(tmp_path / "elsewhere" / "set_a")
+    (tmp_path / "elsewhere" / "set_a" / "again").symlink_to(tmp_path / "elsewhere")  # without end
+    assert dataset("scenes", tmp_path / "data").names() == ["linked/one", "linked/two"]
+
+
 # ---- options and caps
 
 

@@ -9,7 +9,11 @@ import pytest
 
 from leadline.base.errors import InputError
 from leadline.bench.metrics import normals
-from leadline.datasets.rendered import network_like_prior, render, renderer, room
+from leadline.datasets.rendered import network_like_prior, render, renderer
+from leadline.datasets.rendered.desk import DESK
+from leadline.datasets.rendered.room import ROOM
+from leadline.datasets.rendered.solids import Solid
+from leadline.datasets.rendered.street import STREET
 
 FLOAT32_METRES = 2e-6  # half a unit in the last place of a float32 depth below 8 m, carried through one rotation
 ORDER_SLACK = 1e-6  # float32 rounding of a prior around 0.3
@@ -23,10 +27,10 @@ def scene():
 def world_points(scene):
     """Reference points in world axes, (3, H, W), by the inverse of the camera's two rotations."""
     x, y, z = np.moveaxis(scene.camera.points(scene.reference.astype(np.float64)), -1, 0)
-    pitch, yaw = renderer.CAMERA_PITCH, renderer.CAMERA_YAW
+    pitch, yaw = ROOM.pitch, ROOM.yaw
     up, ahead = -math.cos(pitch) * y + math.sin(pitch) * z, math.cos(pitch) * z + math.sin(pitch) * y
     world = np.stack((math.cos(yaw) * x + math.sin(yaw) * ahead, up, math.cos(yaw) * ahead - math.sin(yaw) * x))
-    return world + np.array(renderer.CAMERA_POSITION)[:, None, None]
+    return world + np.array(ROOM.eye)[:, None, None]
 
 
 def test_scene_is_complete_and_of_the_asked_size(scene):
@@ -43,17 +47,17 @@ def test_scene_is_complete_and_of_the_asked_size(scene):
 def test_every_point_lies_in_the_room_and_many_on_its_faces(scene):
     points = world_points(scene)
     for axis in range(3):
-        assert points[axis].min() >= room.ROOM_LOW[axis] - FLOAT32_METRES
-        assert points[axis].max() <= room.ROOM_HIGH[axis] + FLOAT32_METRES
+        assert points[axis].min() >= ROOM.low[axis] - FLOAT32_METRES
+        assert points[axis].max() <= ROOM.high[axis] + FLOAT32_METRES
     # Depth along the ray instead of along the axis, or a camera half a pixel off, would leave no plane flat.
     assert np.mean(np.abs(points[1] - 0.0) < FLOAT32_METRES) > 0.1  # floor
-    assert np.mean(np.abs(points[2] - room.ROOM_HIGH[2]) < FLOAT32_METRES) > 0.1  # back wall
+    assert np.mean(np.abs(points[2] - ROOM.high[2]) < FLOAT32_METRES) > 0.1  # back wall
 
 
 def test_floor_and_back_wall_are_perpendicular(scene):
     points, found = world_points(scene), normals(scene.reference, scene.camera)
     floor = np.nanmedian(found[np.abs(points[1]) < FLOAT32_METRES], axis=0)
-    wall = np.nanmedian(found[np.abs(points[2] - room.ROOM_HIGH[2]) < FLOAT32_METRES], axis=0)
+    wall = np.nanmedian(found[np.abs(points[2] - ROOM.high[2]) < FLOAT32_METRES], axis=0)
     assert abs(floor @ wall) < 1e-3  # of unit vectors from float32 depth differences
     assert floor[1] < -0.9  # y is down, so a floor's normal points to -y
 
@@ -73,15 +77,16 @@ def test_depth_of_a_pixel_does_not_depend_on_the_picture_around_it():
 
 @pytest.mark.parametrize("shape", ["box", "sphere", "cylinder"])
 def test_solids_are_hit_where_they_are(shape):
-    solid = room.Solid(shape, (0.0, 0.0, 5.0), (1.0, 2.0, 1.0), "plain", (1, 1, 1))
+    solid = Solid(shape, (0.0, 0.0, 5.0), (1.0, 2.0, 1.0), "plain", (1, 1, 1))
     ways = np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1e-9, 0.0, -1.0]]).T
     hits = solid.hit(np.zeros((3, 1)), ways, renderer._inverse(ways))
     assert hits[0] == pytest.approx(4.0)
     assert np.isinf(hits[1:]).all()  # above it, and behind the origin
 
 
-def test_bounds_hold_every_part():
-    for group in room.furnish(np.random.default_rng(0)):
+@pytest.mark.parametrize("setting", [ROOM, STREET, DESK], ids=lambda setting: setting.name)
+def test_bounds_hold_every_part(setting):
+    for group in setting.furnish(np.random.default_rng(0)):
         centre, half = group.bound
         for solid in group.solids:
             radius = solid.half[0]
@@ -92,6 +97,32 @@ def test_bounds_hold_every_part():
                 point = group.world(np.array(solid.centre)[:, None] + tip)[:, 0]
                 point += (group.place[0], 0.0, group.place[1])
                 assert (np.abs(point - centre) <= half).all()
+
+
+def test_the_sky_has_no_depth_and_the_road_is_flat():
+    scene = render(160, 120, kind="street")
+    sky = np.isnan(scene.reference)
+    assert 0.05 < sky.mean() < 0.2
+    assert not sky[60:].any()
+    assert scene.image[sky].mean(axis=0)[2] > 150  # blue
+    assert 3 < np.nanmin(scene.reference) < 5 < 50 < np.nanmax(scene.reference) < 90
+    down = scene.camera.points(scene.reference)[110, 60:100] @ (0, math.cos(STREET.pitch), -math.sin(STREET.pitch))
+    np.testing.assert_allclose(down, STREET.eye[1], rtol=1e-5)
+
+
+def test_a_depth_camera_sees_through_the_glass_on_the_desk():
+    scene = render(160, 120, kind="desk")
+    seen = scene.sparse["sensor"].values
+    glass = seen != scene.reference
+    assert 0.05 < glass.mean() < 0.3
+    assert (seen[glass] > scene.reference[glass]).all()
+    assert np.isfinite(scene.reference).all()
+    assert 0.5 < scene.reference.min() < scene.reference.max() < 2.5
+
+
+def test_an_unknown_kind_raises():
+    with pytest.raises(InputError, match="`kind` must be one of"):
+        render(64, 48, kind="forest")
 
 
 @pytest.mark.parametrize("size", [(1, 48), (64, 0)])

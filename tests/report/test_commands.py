@@ -123,6 +123,26 @@ def test_diagnose_takes_files(tmp_path, monkeypatch):
     assert "is 8x6 and the image 80x60" in result.stderr
 
 
+def test_the_unit_of_the_measurements_is_that_of_a_reference_in_counts(tmp_path, monkeypatch):
+    """The counts of a dense map in KITTI's unit would be taken for those of another camera."""
+    monkeypatch.setattr(plotting, "FORMATS", ("png",))
+    line = write_files(tmp_path)[:-1]
+    rows, columns = np.indices((60, 80))
+    depth = 25.0 + 1.5 * rows + columns
+    sparse = np.where((rows % 8 == 4) & (columns % 8 == 4), depth, 0)
+    for name, values in (("lidar", sparse), ("truth", depth)):
+        Image.fromarray(np.rint(values * 256).astype(np.uint16)).save(tmp_path / f"{name}.png")
+    np.save(tmp_path / "prior.npy", depth**1.5)
+    files = ["--prior", tmp_path / "prior.npy", "--reference", tmp_path / "truth.png", "-o", tmp_path / "out"]
+    result = leadline(*line, "kitti", *files)
+    assert result.exit_code == 0, result.output
+    assert "note: reference: unit taken from the measurements, kitti; set --reference-unit" in result.stderr
+    numbers = json.loads((tmp_path / "out" / "diagnosis.json").read_text(encoding="utf-8"))
+    assert numbers["linearity"][RESPONSE]["mae"] < 1  # metres of up to 190; in the guessed unit 50 and more
+    result = leadline(*line, "kitti", *files, "--reference-unit", "mm")
+    assert "is --reference-unit right? It was read in the unit mm." in result.stderr
+
+
 @pytest.mark.skipif(not (SCENE.is_dir() and NETWORK.is_file()), reason=f"needs a scene and the network in {SHARED}")
 def test_a_photograph_with_a_real_network(tmp_path):
     """The profile of a real fit: lowest at what was estimated, and the three coordinates above it."""

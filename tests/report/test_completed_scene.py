@@ -9,7 +9,7 @@ import leadline
 from leadline.base.errors import InputError
 from leadline.core.prior import Prior
 from leadline.geometry.cameras import Camera
-from leadline.report.completed_scene import CompletedScene, draw_view, error_range, point_cloud_bytes
+from leadline.report.completed_scene import CompletedScene, draw_view, error_range
 
 SHAPE = (24, 32)
 
@@ -82,13 +82,3 @@ def test_views() -> None:
     with pytest.raises(InputError, match="no view 'error'"):
         draw_view(make_scene(with_reference=False), "error", methods={})
     assert np.isnan(error_range(make_scene(with_reference=False)))
-
-
-def test_points_and_their_colours() -> None:
-    scene = make_scene()
-    content = point_cloud_bytes(scene, scene.completion.depth)
-    count, colourings = np.frombuffer(content[:8], "<u4")
-    assert (count, colourings) == (SHAPE[0] * SHAPE[1], 2)
-    points = np.frombuffer(content[8 : 8 + 12 * count], "<f4").reshape(-1, 3)
-    assert np.array_equal(points[:, 2], scene.completion.depth.ravel())
-    assert len(content) == 8 + 12 * count + 2 * 3 * count

@@ -47,6 +47,17 @@ def test_one_command_runs_all_scripts():
     assert re.findall(r"docs/(make_\w+\.py)", recipe) == [path.name for path in SCRIPTS]
 
 
+def test_one_command_measures_the_tables_again():
+    """The benchmarks that `make tables` runs are there, and so are those that a page names."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile.partition("\ntables:")[2].partition("\n\n")[0]
+    run = re.findall(r"benchmarks/(\w+)\.py", recipe)
+    assert len(run) >= 10
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    named = set().union(*(re.findall(r"benchmarks/(\w+)\.py", page.read_text(encoding="utf-8")) for page in pages))
+    assert {*run, *named} <= {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_what_the_scripts_import_is_there(script):
     """Loading a script makes no picture, but fails if a name that it imports has moved."""

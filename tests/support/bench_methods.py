@@ -30,8 +30,8 @@ def slow(prior: Prior, sparse: np.ndarray, *, seconds: float = 0.02) -> MethodRe
     return method("glog")(prior, sparse)
 
 
-def stays(prior: Prior, sparse: np.ndarray) -> MethodResult:
-    """GLog that waits: in a child of the doomed process until it is killed, elsewhere until such a child has begun."""
+def wait_under_the_doomed() -> None:
+    """Wait: in a child of the doomed process until it is killed, elsewhere until such a child has begun."""
     doomed = Path(os.environ[DOOMED])
     begun = doomed.with_suffix(".begun")
     if doomed.read_text(encoding="utf-8") == f"{os.getppid()}":
@@ -40,6 +40,11 @@ def stays(prior: Prior, sparse: np.ndarray) -> MethodResult:
     deadline = time.monotonic() + PATIENCE
     while not begun.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def stays(prior: Prior, sparse: np.ndarray) -> MethodResult:
+    """GLog that waits until a node is lost; see `wait_under_the_doomed`."""
+    wait_under_the_doomed()
     return method("glog")(prior, sparse)
 
 

@@ -60,6 +60,15 @@ def prepare() -> None:
     Image.fromarray(low).save("tof.png")
     Image.fromarray((np.arange(low.size).reshape(low.shape) % 3).astype(np.uint8)).save("levels.png")
     write_onnx(Path("model.onnx"))
+    # The same photo as an RGB-D folder, and as a scene folder of a data set.
+    for folder in ("scene/rgb", "scene/depth", "scenes/a"):
+        Path(folder).mkdir(parents=True)
+    for picture, measured in (("scene/rgb/0.png", "scene/depth/0.png"), ("scenes/a/image.png", "scenes/a/sparse.png")):
+        Image.fromarray(image).save(picture)
+        Image.fromarray(sparse).save(measured)
+    entry = {"name": "tof", "file": "sparse.png", "key": None, "metres_per_unit": 1e-3, "invalid": [0]}
+    scene = {"image": "image.png", "reference": None, "sparse": [entry], "intrinsics": camera}
+    Path("scenes/a/scene.json").write_text(json.dumps(scene), encoding="utf-8")
     for index in range(4):
         write_frame(Path(), f"f{index}", index)
 

@@ -88,7 +88,12 @@ class Recorder:
             data=rows.reshape(-1), is_dense=True,
         )  # fmt: skip
 
-    def tf(self, stamp: int, chain: Mapping[str, tuple[str, tuple[float, ...], tuple[float, ...]]]) -> None:
+    def tf(
+        self,
+        stamp: int,
+        chain: Mapping[str, tuple[str, tuple[float, ...], tuple[float, ...]]],
+        topic: str = "/tf_static",
+    ) -> None:
         """Poses as quaternion w, x, y, z and translation, with their parent, by the frame's name."""
         entries = []
         for child, (parent, (w, x, y, z), shift) in chain.items():
@@ -103,7 +108,7 @@ class Recorder:
                     transform=moved,
                 )
             )
-        self.add("/tf_static", "tf2_msgs/msg/TFMessage", stamp, transforms=entries)
+        self.add(topic, "tf2_msgs/msg/TFMessage", stamp, transforms=entries)
 
 
 def read(path: Path) -> dict[str, list[tuple[int, Any]]]:

@@ -171,3 +171,18 @@ def write_scene(folder: Path) -> dict[str, Path]:
     np.save(files["prior"], (1.0 / network_like_prior(scene.reference, seed=3)).astype(np.float32))
     np.save(files["reference"], scene.reference)
     return files
+
+
+def read_points(content: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header and the arrays of an answer of /api/points."""
+    length = int(np.frombuffer(content[:4], "<u4")[0])
+    header: dict[str, Any] = json.loads(content[4 : 4 + length])
+    rest = content[4 + length :]
+    arrays = {}
+    for name, count in (("points", header["points"]), ("measurements", header["measurements"])):
+        arrays[name], rest = np.frombuffer(rest[: 12 * count], "<f4").reshape(-1, 3), rest[12 * count :]
+    for name in header["colourings"]:
+        size = 3 * header["points"]
+        arrays[name], rest = np.frombuffer(rest[:size], np.uint8).reshape(-1, 3), rest[size:]
+    assert not rest
+    return header, arrays

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leadline.apps.studio.server import Limits, Studio
-from leadline.core.pipeline import warm_up
+from leadline.core.compilation import warm_up
 from support.browser import DESKTOP
 from support.studio_client import studio
 

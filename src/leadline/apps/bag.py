@@ -18,7 +18,7 @@ from leadline.apps.terminal.commands import (
     run_option,
     say_notes,
 )
-from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags
+from leadline.apps.terminal.flags import PriorFlags, completion_flags, edge_filter_flag, prior_flags
 from leadline.base.errors import FileError, param
 from leadline.core.options import CompletionOptions
 
@@ -37,9 +37,10 @@ Examples:
 \b
 IN and OUT are rosbag1 files (.bag), .mcap files, or rosbag2 folders; ROS is not
 needed. Points are transformed to the frame of the camera by /tf and /tf_static,
-or by --extrinsics. OUT holds the depth as --topic, its camera_info and, with
---cloud, points beside it, with the stamps and the frame of the images. OUT.json
-records how it was computed.
+or by --extrinsics. The images are completed as a stream: where /tf has the poses
+of a moving camera, the depth of each image supports the next one. OUT holds the
+depth as --topic, its camera_info and, with --cloud, points beside it, with the
+stamps and the frame of the images. OUT.json records how it was computed.
 
 \b
 Exit code: 0 all done; 1 an image failed; 2 nothing could be done; 130 stopped
@@ -80,8 +81,9 @@ by Ctrl-C; OUT then holds the finished images.
 @camera_option(
     "--tf/--no-tf",
     default=None,
-    help="Whether points are transformed by /tf and /tf_static, or are in the frame of the camera already.  [default: "
-    "--tf, unless --extrinsics is given]",
+    help="Use /tf and /tf_static: points are transformed to the camera, and depth is carried from image to image by "
+    "the camera's poses; or points are in the frame of the camera already.  [default: --tf, points by --extrinsics if "
+    "given]",
 )
 @camera_option("--extrinsics", type=PATH, metavar="FILE", help="Transform from the points to the camera, JSON.")
 @camera_option(
@@ -95,6 +97,7 @@ by Ctrl-C; OUT then holds the finished images.
 @output_option("--topic", default="/leadline/depth/image", help="Topic of the depth.")
 @output_option("--millimetres", is_flag=True, help="Write 16UC1 in millimetres, not 32FC1 in metres.")
 @output_option("--cloud", is_flag=True, help="Also write the depth as coloured PointCloud2.")
+@edge_filter_flag
 @run_option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 @run_option("--quiet", is_flag=True, help="Print only notes and errors.")
 @completion_flags

@@ -6,7 +6,12 @@ in the list is written here.
 
 from __future__ import annotations
 
+import _thread
+import signal
+import sys
 from pathlib import Path
+from threading import Timer
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -15,6 +20,7 @@ from leadline.apps.terminal.commands import PATH, LazyGroup, grouped_command, op
 
 COMMANDS = {
     "complete": ("leadline.apps.complete:command", "Complete one image, or a folder of them."),
+    "refine": ("leadline.apps.refine:command", "Refine the depth of RGB-D frames: a folder or a data set."),
     "priors": ("leadline.apps.priors:command", "List the networks and files that can be the prior."),
     "prior": ("leadline.apps.priors:predict", "Save the predictions of a network for later."),
     "project": ("leadline.apps.project:command", "Project a point cloud or another sensor to sparse depth."),
@@ -122,7 +128,25 @@ def warm_up() -> None:
     click.echo(f"{'compiled' if compiled else 'already compiled'}, {time.perf_counter() - start:.1f} s")
 
 
+def _after_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
+    """Repeat a Ctrl-C that arrived inside a destructor, where Python drops it, and print nothing."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        Timer(0.1, _thread.interrupt_main).start()  # later: Python drops what is raised inside this function, too
+
+
+def _interrupt(_signum: int, _frame: FrameType | None) -> NoReturn:
+    """Raise KeyboardInterrupt.
+
+    The signal may arrive inside a constructor. The destructor of the half-made object then fails, and Python prints
+    its traceback between the messages of the command.
+    """
+    sys.unraisablehook = _after_interrupt
+    raise KeyboardInterrupt
+
+
 def main() -> NoReturn:
     """Entry point of the `leadline` script."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has set it to be ignored
+        signal.signal(signal.SIGINT, _interrupt)
     group.main(prog_name="leadline")
     raise AssertionError("click's main always exits")  # for type checkers, which do not know this

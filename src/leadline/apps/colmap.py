@@ -125,8 +125,9 @@ def command(
         find_transforms,
         unregistered_pictures,
     )
-    from leadline.batch.frame import FrameJob, OutputOptions, ensure_compiled
+    from leadline.batch.frame import FrameJob, ensure_compiled
     from leadline.batch.outcome import State
+    from leadline.batch.outputs import OutputOptions
     from leadline.io.colmap import read_model, read_tracks
     from leadline.io.frames import FrameOptions
     from leadline.io.views.maps import stem_of

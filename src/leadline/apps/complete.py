@@ -21,7 +21,7 @@ from leadline.apps.terminal.commands import (
     run_option,
     say_notes,
 )
-from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags, take_fields
+from leadline.apps.terminal.flags import PriorFlags, completion_flags, geometry_flags, prior_flags, take_fields
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
 
@@ -34,6 +34,7 @@ Examples:
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior prior.npy -o out/
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior disparity.npy --prior-kind disparity -o out/
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior prior.npy -o out/ --ply --camera cam.json
+  leadline complete photo.jpg --sparse lidar.png --unit mm --prior prior.npy -o out/ --mesh glb --camera cam.json
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior onnx:model.onnx -o out/
   leadline complete photo.jpg --sparse lidar.png --unit mm --prior none -o out/
   leadline complete photo.jpg --points sweep.npy --camera cam.json --extrinsics T.json --prior prior.npy -o out/
@@ -91,13 +92,13 @@ Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
     "--intrinsics",
     type=Numbers(),
     metavar="FX,FY,CX,CY",
-    help="Pinhole camera in pixels, for --ply; pixel centres are at integers.",
+    help="Pinhole camera in pixels, for --ply and --mesh; pixel centres are at integers.",
 )
 @camera_option(
     "--camera",
     type=PATH,
     metavar="FILE",
-    help="Camera as JSON, for --ply and --points: {width, height, fx, fy, cx, cy}; a lens adds model and params.",
+    help="Camera as JSON, for --ply, --mesh, --points: {width, height, fx, fy, cx, cy}; a lens adds model and params.",
 )
 @camera_option(
     "--extrinsics", type=PATH, metavar="FILE", help="For --points: transform from the cloud to the camera, JSON."
@@ -126,7 +127,7 @@ Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
 @output_option(
     "--mask", is_flag=True, help="Also write a mask: 255 measured, 170 filled, 85 left out as an outlier, 0 no depth."
 )
-@output_option("--ply", is_flag=True, help="Also write a coloured point cloud; needs a camera.")
+@geometry_flags
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Worker processes, for folders.")
 @run_option("--overwrite", is_flag=True, help="Complete frames again that are complete already.")
 @run_option("--quiet", is_flag=True, help="Print only notes and errors.")
@@ -158,7 +159,8 @@ def command(
     """
     from leadline.apps.terminal.progress import FolderReport, make_output_folder, print_outcome
     from leadline.batch.folder import complete_folder, match_frames
-    from leadline.batch.frame import FrameJob, OutputOptions, complete_frame, ensure_compiled
+    from leadline.batch.frame import FrameJob, complete_frame, ensure_compiled
+    from leadline.batch.outputs import OutputOptions
     from leadline.io.frames import MIN_CONFIDENCE, FrameFiles, FrameOptions
 
     if sparse is not None and points is not None:
@@ -167,20 +169,20 @@ def command(
         return _predict_only(image, prior, output, values["format"], overwrite=overwrite, quiet=quiet)
     if min_confidence is not None and confidence is None:
         raise InputError(f"{param('min_confidence')} needs a map of confidence; add {param('confidence')}.")
-    prior_file, predictor = prior.open(_focal_length(intrinsics, camera))
+    prior_file, predictor = prior.open(focal_length(intrinsics, camera))
     outputs = take_fields(OutputOptions, values)
-    used = outputs.ply or points is not None or (predictor is not None and "focal" in predictor.options)
+    used = outputs.ply or outputs.mesh or points is not None or (predictor is not None and "focal" in predictor.options)
     if (intrinsics or camera) and not used:
         raise InputError(
-            f"{param('intrinsics')} and {param('camera')} are for a point cloud; add {param('ply', True)}, or leave "
-            "them out."
+            f"{param('intrinsics')} and {param('camera')} are for a point cloud or a mesh; add {param('ply', True)} or "
+            f"{param('mesh')}, or leave them out."
         )
     inputs = FrameOptions(
         **values,
         prior_kind=prior.kind if prior_file else None,
         prior_floor=prior.floor if prior_file else None,
         min_confidence=MIN_CONFIDENCE if min_confidence is None else min_confidence,
-        noise=_noise(noise),
+        noise=parse_noise(noise),
         intrinsics=intrinsics,
     )
     given = {"image": image, "sparse": sparse, "points": points, "prior": prior_file}
@@ -257,7 +259,8 @@ def _predict_only(
     return report.finish("the same command continues from here.")
 
 
-def _noise(numbers: tuple[float, ...] | None) -> Noise | None:
+def parse_noise(numbers: tuple[float, ...] | None) -> Noise | None:
+    """The noise of one to three numbers of a flag."""
     from leadline.core.noise import Noise
 
     if numbers is None:
@@ -267,7 +270,8 @@ def _noise(numbers: tuple[float, ...] | None) -> Noise | None:
     return Noise(**dict(zip(("constant", "proportional", "quadratic"), numbers, strict=False)))
 
 
-def _focal_length(intrinsics: tuple[float, ...] | None, camera: Path | None) -> float | None:
+def focal_length(intrinsics: tuple[float, ...] | None, camera: Path | None) -> float | None:
+    """The focal length in pixels of the camera that was given; None without one."""
     from leadline.io.cameras import camera_record, read_camera
 
     if intrinsics is not None:

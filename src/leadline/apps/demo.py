@@ -13,6 +13,7 @@ import leadline.methods as registry
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import FileError, param
 from leadline.base.strict_json import dump_json
+from leadline.batch.outputs import write_cloud
 from leadline.bench.metrics import DepthScores, NormalScores, depth_scores, normal_scores, normals, relative_error
 from leadline.bench.observations import CASES, Case, Observations, observe
 from leadline.core.options import CompletionOptions
@@ -22,7 +23,6 @@ from leadline.datasets.rendered import network_like_prior, render
 from leadline.geometry.cameras import Camera
 from leadline.io.depth import write_depth
 from leadline.io.files import atomic_write, write_text
-from leadline.io.ply import write_ply
 from leadline.methods import MethodResult
 from leadline.report.colour import Picture, colour_range, colourise, draw_measurements, normals_picture
 from leadline.report.tiles import ColourBar, Tile, draw_panel
@@ -163,8 +163,7 @@ def _write(output: Path, run: _Run, scores: tuple[DemoScore, ...], options: dict
 
     depth = run.results["distributed", _DEFAULT].depth
     write_depth(depth_file, depth, "mm")
-    known = np.isfinite(depth)
-    write_ply(cloud, run.camera.points(depth)[known], run.scene.image[known])
+    write_cloud(cloud, run.camera, depth, run.scene.image)
 
     record = {
         "scene": {**options, "camera": asdict(run.camera)},

@@ -55,7 +55,11 @@ It writes diagnosis.json with all numbers, and as PNG, SVG and PDF:
     help="Unit of --sparse: mm, cm, m, kitti, tum ... or metres per count.  [default: guessed, with a note]",
 )
 @option("--reference", group=INPUTS, type=PATH, help="True depth; scored at pixels that were not measured.")
-@option("--reference-unit", group=INPUTS, help="Unit of --reference.  [default: guessed, with a note]")
+@option(
+    "--reference-unit",
+    group=INPUTS,
+    help="Unit of --reference.  [default: that of --sparse if it fits, otherwise guessed; with a note]",
+)
 @option("--valid", group=INPUTS, type=PATH, help="Mask: > 0 where the inputs may be used.")
 @option(
     "--scatter-sparse",
@@ -172,7 +176,8 @@ def _from_files(
         if not path.is_file():
             raise FileError(f"{param(name)} {path}: there is no such file; check the path.")
     frame = read_frame(files, options, None if predictor is None else predictor.predict)
-    truth, notes = read_reference(reference, reference_unit, frame.image.shape[:2])
+    stated = None if frame.measurements.unit_guessed else frame.unit
+    truth, notes = read_reference(reference, reference_unit, frame.sparse, stated)
     say_notes((*frame.notes, *notes))
     return compare_methods(
         files.stem, frame.image, frame.prior, frame.sparse, truth, valid=frame.valid, options=completion

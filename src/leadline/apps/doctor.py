@@ -83,7 +83,7 @@ def _extras() -> dict[str, str]:
 
 
 def _caches() -> Iterator[tuple[str, str]]:
-    from leadline.core.pipeline import is_compiled
+    from leadline.core.compilation import is_compiled
     from leadline.priors.predictor import default_cache_folder
 
     states = (f"{name} {'compiled' if is_compiled(name) else 'not compiled yet'}" for name in ("best", "paper"))

@@ -141,3 +141,10 @@ def require_positive(**values: float) -> None:
     for name, value in values.items():
         if not (isinstance(value, (int, float)) and value > 0 and math.isfinite(value)):
             raise InputError(f"{param(name)} must be a positive number, got {value!r} instead.")
+
+
+def require_count(**values: int) -> None:
+    """Raise `InputError` unless every value is a positive integer."""
+    for name, value in values.items():
+        if not (isinstance(value, int) and value > 0):
+            raise InputError(f"{param(name)} must be a positive integer, got {value!r} instead.")

@@ -53,7 +53,7 @@ class ParallelKernel:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Decorator of a scalar function that is inlined into its callers."""
+    """Decorator of a small function that is inlined into its callers."""
     return njit(inline="always", error_model="numpy")(function)
 
 

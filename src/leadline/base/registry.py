@@ -1,8 +1,9 @@
-"""Names that a user may write, each with the object that it stands for, imported on first use."""
+"""Names with the object that each stands for, imported on first use: those that a user may write, and public names."""
 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -42,6 +43,29 @@ def check_options(subject: str, given: Iterable[str], accepted: Iterable[str]) -
         if name not in names:
             advice = suggestion(name, names) if names else "it has none."
             raise InputError(f"{subject} takes no option {name!r}; {advice}")
+
+
+def import_on_first_use(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose public names are imported when they are first used.
+
+    Parameters
+    ----------
+    package : str
+        Name of the package.
+    modules : mapping
+        The module of each public name.
+    """
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)  # found there from now on, without a call of this function
+        return value
+
+    return load, lambda: sorted(sys.modules[package].__all__)
 
 
 class Registry(Mapping[str, str]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ from leadline.base.strict_json import dump_json
 from leadline.batch.frame import ensure_compiled
 from leadline.batch.outcome import Outcome, State, outcome_of, package_version
 from leadline.core.options import CompletionOptions
-from leadline.geometry.cameras import Camera
+from leadline.core.stream import Stream
+from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.io.files import write_text
 from leadline.io.notes import Note, NoteKind
 from leadline.io.placement import scale_camera
@@ -26,7 +28,6 @@ from leadline.io.ros.bags import IMAGES, INFOS, POINTS, Bag, DepthWriter, match_
 from leadline.priors.predictor import Predictor
 
 if TYPE_CHECKING:
-    from leadline.geometry.cameras import ColmapCamera
     from leadline.geometry.poses import Transform
 
 
@@ -40,7 +41,7 @@ class BagOptions:
     depth: str | None = None  # topic of depth images
     depth_camera_info: str | None = None  # without one, the depth is registered to the images, pixel by pixel
     max_gap: float = 0.05  # largest difference in seconds between the stamps of an image and its measurements
-    tf: bool | None = None  # whether points are transformed by /tf and /tf_static; None: unless `extrinsics` is given
+    tf: bool | None = None  # whether /tf and /tf_static are used for poses and points; None: points by `extrinsics`
     extrinsics: Path | None = None  # JSON file of the transform from the points to the camera
     rectified: bool = False  # whether images are rectified: use the matrix P of the camera info and no distortion
     min_range: float = 0.0  # metres; nearer points are left out
@@ -49,6 +50,7 @@ class BagOptions:
     topic: str = "/leadline/depth/image"  # of the depth that is written
     millimetres: bool = False  # whether depth is written as 16UC1 in millimetres, not as 32FC1 in metres
     cloud: bool = False  # whether the depth is also written as a coloured point cloud
+    edge_filter: bool = True  # whether points between two objects are NaN in the cloud
     limit: int | None = None  # largest number of images to complete
 
     def __post_init__(self) -> None:
@@ -57,11 +59,10 @@ class BagOptions:
         registered = self.depth is not None and self.depth_camera_info is None
         if self.depth_camera_info and self.depth is None:
             raise InputError(f"{param('depth_camera_info')} is for {param('depth')}; leave it out.")
-        for name in ("extrinsics", "tf"):
-            if getattr(self, name) is not None and registered:
-                raise InputError(
-                    f"{param(name)} is for points, or for depth with a {param('depth_camera_info')}; leave it out."
-                )
+        if self.extrinsics is not None and registered:
+            raise InputError(
+                f"{param('extrinsics')} is for points, or for depth with a {param('depth_camera_info')}; leave it out."
+            )
         if self.extrinsics and self.tf is not None:
             raise InputError(f"{param('extrinsics')} and {param('tf')} exclude each other; leave out one of them.")
         if not 0 <= self.max_gap < math.inf:
@@ -79,11 +80,12 @@ class BagOptions:
 
 @dataclass(frozen=True)
 class BagCounts:
-    """How many images a bag has, how many have measurements, and how many were completed."""
+    """How many images a bag has, how many have measurements, how many were completed, and how many with a pose."""
 
     images: int
     matched: int
     done: int
+    posed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +119,11 @@ class Rig:
     def image_frame(self, image: Any) -> str:
         """Name of the frame of an image."""
         return ros_messages.frame_id(image.header) or ros_messages.frame_id(self.info.header)
+
+    def pose(self, frame: str, time: int) -> Transform | None:
+        """Pose of the camera of that frame and time; None if tf does not have it or may not be used."""
+        without_lens = isinstance(self.camera, ColmapCamera) and self.camera.pinhole() is None and not _has_pycolmap()
+        return None if self.options.tf is False or without_lens else self.transforms.pose(frame, time)
 
     def _check_connected(self, path: Path, measured: str, image: str) -> None:
         if not self.transforms.frames:
@@ -171,14 +178,15 @@ class Rig:
         return transform
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class BagJob:
-    """The settings for completing each image of a bag."""
+    """Completes the images of a bag one after the other, as a stream."""
 
     rig: Rig
     predictor: Predictor
-    completion: CompletionOptions
+    stream: Stream
     writer: DepthWriter
+    posed: int = 0
 
     def complete(self, time: int, image: Any, measurement: Any) -> Outcome:
         """Complete one image and add it to the new bag; errors become a failed outcome."""
@@ -187,19 +195,24 @@ class BagJob:
         return outcome_of(name, lambda: self._complete(name, time, image, measurement))
 
     def _complete(self, name: str, time: int, image: Any, measurement: Any) -> Outcome:
-        from leadline.core.pipeline import complete
-
         pixels = ros_messages.decode_image(image)
         camera, _ = scale_camera(self.rig.camera, (pixels.shape[1], pixels.shape[0]))
         frame, stamp = self.rig.image_frame(image), ros_messages.stamp_ns(image.header)
         sparse = self.rig.measure(camera, measurement, frame, stamp)
         found = self.predictor.predict(pixels, name)
-        result = complete(found.prior, sparse, options=self.completion)
-        if result.fit.count == 0:
+        pose = self.rig.pose(frame, stamp)
+        result = self.stream(found.prior, sparse, camera=None if pose is None else camera, camera_to_world=pose)
+        self.posed += pose is not None
+        if result.fit.count == 0 and not result.response_carried:
             raise InputError(f"{result.fit.status.describe(param)}.")
         beyond = self.writer.write(time, image.header, result.depth, self.rig.info)
         if self.rig.options.cloud:
-            self.writer.write_cloud(time, image.header, camera.points(result.depth), pixels)
+            depth = result.depth
+            if self.rig.options.edge_filter:
+                from leadline.geometry.surface import surface_from_depth
+
+                depth = np.where(surface_from_depth(depth, camera).mask(), depth, np.nan)
+            self.writer.write_cloud(time, image.header, camera.points(depth), pixels)
         notes = list(found.notes)
         if beyond:
             text = f"{beyond} pixels are beyond 65.5 m, which 16UC1 cannot store, and are written as 0."
@@ -233,6 +246,8 @@ def complete_bag(
 ) -> BagCounts:
     """Complete the images of a bag and write the depth, its camera info and, on request, clouds to a new bag.
 
+    The images are a `Stream`; where tf has the poses of a moving camera, depth is carried from image to image.
+
     After Ctrl-C the new bag holds the images that were finished, and KeyboardInterrupt is raised.
 
     `on_start` is called once with the number of images that will be completed and notes, `on_outcome` with the outcome
@@ -249,7 +264,7 @@ def complete_bag(
         ensure_compiled(completion, announce_compiling)
         on_start(total, notes)
         with DepthWriter(output, options.topic, millimetres=options.millimetres) as writer:
-            job = BagJob(rig, predictor, completion, writer)
+            job = BagJob(rig, predictor, Stream(completion), writer)
             interrupted: KeyboardInterrupt | None = None
             try:
                 for number, (time, image, measurement) in enumerate(
@@ -260,7 +275,7 @@ def complete_bag(
                         break
             except KeyboardInterrupt as error:
                 interrupted = error
-    counts = BagCounts(len(stamps), matched, writer.count)
+    counts = BagCounts(len(stamps), matched, writer.count, job.posed)
     if writer.count:
         record = {
             "leadline": package_version(),
@@ -274,6 +289,10 @@ def complete_bag(
     if interrupted is not None:
         raise interrupted
     return counts
+
+
+def _has_pycolmap() -> bool:
+    return find_spec("pycolmap") is not None
 
 
 def _check_topics(source: Bag, options: BagOptions) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
 
-from leadline.base.errors import FileError, InputError, LeadlineError, param
-from leadline.base.executors import processes, serial
-from leadline.batch.frame import FrameJob, ensure_compiled
+from leadline.base.errors import FileError, InputError, LeadlineError, param, require_choice
+from leadline.base.executors import available_cores, processes, serial
+from leadline.batch.frame import ensure_compiled
 from leadline.batch.outcome import Outcome, State, package_version
+from leadline.core.options import CompletionOptions
+from leadline.io.clouds import CLOUD_SUFFIXES
 from leadline.io.depth import DEPTH_SUFFIXES, read_image
 from leadline.io.files import file_hash
 from leadline.io.frames import FrameFiles
@@ -23,6 +25,7 @@ WORKER_DIED = (
     "a worker process died twice at this frame, perhaps because memory ran out; run again with fewer "
     f"{param('workers')}."
 )
+ExecutorName = Literal["processes", "ray"]
 # Number of unmatched names that are listed before "and n more".
 LISTED = 5
 
@@ -36,15 +39,43 @@ class Matches:
     notes: tuple[Note, ...]
 
 
-def match_frames(folders: Mapping[str, Path], *, camera: Path | None = None) -> Matches:
+class Frame(Protocol):
+    """A frame of a run: its files, or its name in a data set."""
+
+    @property
+    def stem(self) -> str: ...  # the names of its results begin with it
+
+
+FrameT = TypeVar("FrameT", bound=Frame)
+FrameIn = TypeVar("FrameIn", bound=Frame, contravariant=True)
+
+
+class FolderJob(Protocol[FrameIn]):
+    """The work on each frame of a run, e.g. a `FrameJob`."""
+
+    @property
+    def folder(self) -> Path: ...  # where the results are written
+
+    @property
+    def completion(self) -> CompletionOptions: ...
+
+    def start(self, threads: int) -> Callable[[FrameIn], Outcome]: ...
+
+
+def match_frames(
+    folders: Mapping[str, Path],
+    *,
+    camera: Path | None = None,
+    extrinsics: Path | None = None,
+    kitti: Path | None = None,
+) -> Matches:
     """Match the files of folders by their names up to the suffix.
 
-    The keys of `folders` are fields of `FrameFiles`; `camera` is the camera of all frames.
+    The keys of `folders` are fields of `FrameFiles`; `camera`, `extrinsics` and `kitti` are those of all frames.
     """
-    listings = {
-        name: list_files(folder, IMAGE_SUFFIXES if name in ("image", "valid") else DEPTH_SUFFIXES)
-        for name, folder in folders.items()
-    }
+    suffixes = {"image": IMAGE_SUFFIXES, "valid": IMAGE_SUFFIXES, "points": CLOUD_SUFFIXES}
+    common: dict[str, Any] = {"camera": camera, "extrinsics": extrinsics, "kitti": kitti}
+    listings = {name: list_files(folder, suffixes.get(name, DEPTH_SUFFIXES)) for name, folder in folders.items()}
     images = listings["image"]
     frames, ambiguous = [], []
     for stem in sorted(images):
@@ -59,7 +90,7 @@ def match_frames(folders: Mapping[str, Path], *, camera: Path | None = None) -> 
             ambiguous.append(Outcome(stem, State.FAILED, reason))
         elif all(found.values()):
             files = {name: paths[0] for name, paths in found.items()}
-            frames.append(FrameFiles(**files, camera=camera, stem=stem))
+            frames.append(FrameFiles(**files, **common, stem=stem))
     notes = []
     for name, by_stem in listings.items():
         if name != "image":
@@ -75,25 +106,56 @@ def match_frames(folders: Mapping[str, Path], *, camera: Path | None = None) -> 
 
 
 def complete_folder(
-    frames: Sequence[FrameFiles], job: FrameJob, on_outcome: Callable[[Outcome], None], *, workers: int = 1
+    frames: Sequence[FrameT],
+    job: FolderJob[FrameT],
+    on_outcome: Callable[[Outcome], None],
+    *,
+    workers: int = 1,
+    executor: ExecutorName = "processes",
+    address: str | None = None,
 ) -> None:
-    """Complete many frames, in this process or in several.
+    """Complete many frames: in this process, in several, or on a Ray cluster.
 
     A frame that fails, or at which a worker process dies twice, becomes a failed outcome, and the others go on. After
     Ctrl-C the results of each frame are complete or absent, and the same call continues where this one ended.
 
-    `on_outcome` is called in this process with the outcome of each frame, in the order of completion.
+    Parameters
+    ----------
+    frames : sequence
+        E.g. of `FrameFiles`.
+    job : FolderJob
+        E.g. a `FrameJob`.
+    on_outcome : callable
+        Called in this process with the outcome of each frame, in the order of completion.
+    workers : int
+        Number of processes; for Ray the number of tasks that share the cores of this machine.
+    executor : {"processes", "ray"}
+        On Ray every node needs leadline, the inputs and the output folder under the same paths.
+    address : str, optional
+        Address of a Ray cluster. Default: a new one on this machine.
     """
+    require_choice("executor", executor, ExecutorName)
+    if address is not None and executor != "ray":
+        raise InputError(f"{param('address')} needs {param('executor', 'ray')}.")
     ensure_compiled(job.completion)  # once here, not in every worker
-    results = serial(job, frames) if workers == 1 else processes(job, frames, workers=workers)
     try:
-        for files, outcome in results:
-            on_outcome(outcome or Outcome(files.stem, State.FAILED, WORKER_DIED))
+        for frame, outcome in _execute(frames, job, workers, executor, address):
+            on_outcome(outcome or Outcome(frame.stem, State.FAILED, WORKER_DIED))
     except KeyboardInterrupt:
-        for files in frames:  # files that a terminated worker was writing
-            for part in (job.folder / files.stem).parent.glob(f".{Path(files.stem).name}*.part"):
+        for frame in frames:  # files that a terminated worker was writing
+            for part in (job.folder / frame.stem).parent.glob(f".{Path(frame.stem).name}*.part"):
                 part.unlink(missing_ok=True)
         raise
+
+
+def _execute(
+    frames: Sequence[FrameT], job: FolderJob[FrameT], workers: int, executor: ExecutorName, address: str | None
+) -> Iterator[tuple[FrameT, Outcome | None]]:
+    if executor == "ray":
+        from leadline.base.ray_executor import on_ray
+
+        return on_ray(job, frames, address=address, threads=max(1, available_cores() // workers))
+    return serial(job, frames) if workers == 1 else processes(job, frames, workers=workers)
 
 
 def list_files(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from leadline.base.errors import LeadlineError, MissingExtra, param
+from leadline.base.errors import FileError, LeadlineError, MissingExtra, param
 from leadline.base.strict_json import json_ready
 from leadline.io.notes import Note
 
@@ -25,6 +25,25 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
+class PixelCounts:
+    """How many pixels of a frame were measured, measured and left out, filled, and have no depth."""
+
+    measured: int
+    left_out: int
+    filled: int
+    no_depth: int
+
+    @property
+    def total(self) -> int:
+        return self.measured + self.left_out + self.filled + self.no_depth
+
+    @property
+    def left_out_share(self) -> float:
+        """Share of the measurements that were left out."""
+        return self.left_out / max(1, self.measured + self.left_out)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The outcome of a frame. It can be pickled, since it is returned by worker processes."""
 
@@ -34,6 +53,7 @@ class Outcome:
     notes: tuple[Note, ...] = ()
     files: tuple[Path, ...] = ()  # what was written
     traceback: str = ""  # of an error that is not a `LeadlineError`, which is a bug
+    pixels: PixelCounts | None = None  # None if the frame failed
 
 
 def outcome_of(stem: str, run: Callable[[], Outcome]) -> Outcome:
@@ -93,6 +113,22 @@ def reasons_to_redo(paths: Mapping[str, Path], hashes: Mapping[str, str], settin
     if missing and not reasons:
         reasons = [f"outputs are missing ({', '.join(missing)})"]
     return " and ".join(reasons)
+
+
+def recorded_pixels(sidecar: Path) -> PixelCounts | None:
+    """The counts in the sidecar of a frame; None if it has none."""
+    try:
+        return PixelCounts(**json.loads(sidecar.read_text(encoding="utf-8"))["pixels"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def recorded_unit(sidecar: Path) -> str:
+    """The unit of the depth that a sidecar belongs to."""
+    try:
+        return str(json.loads(sidecar.read_text(encoding="utf-8"))["units"]["depth"]["unit"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{sidecar}: is not a sidecar that leadline wrote.") from error
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import dump_json
-from leadline.batch.frame import OutputOptions, write_in_fitting_unit
 from leadline.batch.outcome import package_version
+from leadline.batch.outputs import OutputOptions, write_in_fitting_unit
 from leadline.io.cloud_projection import CloudProjection, project_cloud, projection_sidecar
 from leadline.io.files import file_hash
 from leadline.io.notes import Note, NoteKind, as_texts

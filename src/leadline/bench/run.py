@@ -158,7 +158,7 @@ def _execute(
 def compile_kernels(protocol: Protocol) -> None:
     """Compile the kernels of the protocol's methods and of the scores, or load them from numba's cache."""
     from leadline.bench.compiled_metrics import Scorer
-    from leadline.core.pipeline import warm_up
+    from leadline.core.compilation import warm_up
 
     names = {entry.name for entry in protocol.methods}
     for preset in {PRESETS[name] for name in names & PRESETS.keys()}:

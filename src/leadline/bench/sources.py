@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,14 +21,12 @@ from leadline.core.prior import Prior, PriorKind
 from leadline.datasets import Dataset, dataset
 from leadline.datasets.rendered import NAME as RENDERED
 from leadline.datasets.rendered import RenderedDataset, network_like_prior
-from leadline.io.priors import read_facts
 from leadline.methods import CONTEXT, Method, MethodResult, method
 from leadline.methods.external.server_program import SYSTEMS
 from leadline.methods.external.systems import read_setups
 from leadline.priors import PRIORS, PriorSource, prior_options, prior_source
 from leadline.priors.predictor import NOT_CACHED
 
-SIDECAR_SUFFIX = ".prior.json"
 _NO_MODEL = NOT_CACHED | {RENDERED}  # kinds of priors without a model file
 
 
@@ -102,7 +99,7 @@ def inspect_priors(entries: tuple[PriorEntry, ...]) -> dict[str, PlannedPrior]:
     for entry in entries:
         try:
             source = open_prior(entry)
-            found[entry.label] = PlannedPrior(_identity(entry, source), entry.gauge or _stated_gauge(entry, source))
+            found[entry.label] = PlannedPrior(_identity(entry, source), entry.gauge or source.gauge)
         except (MissingExtra, FileError) as error:
             gauge = entry.gauge or (PRIORS[entry.kind].gauge if entry.kind in PRIORS else "unknown")
             found[entry.label] = PlannedPrior(canonical_json([entry.source, entry.options]), gauge)
@@ -110,18 +107,6 @@ def inspect_priors(entries: tuple[PriorEntry, ...]) -> dict[str, PlannedPrior]:
     if len(missing) == len(entries):
         raise missing[0]
     return found
-
-
-def _stated_gauge(entry: PriorEntry, source: PriorSource) -> str:
-    """The gauge that a source states; for files of predictions, that of the first sidecar file, if there is one."""
-    if entry.kind != "files" or entry.share:
-        return source.gauge
-    folder = Path(entry.spec.partition(":")[2])
-    sidecar = next(folder.rglob(f"*{SIDECAR_SUFFIX}"), None)
-    if sidecar is None:
-        return source.gauge
-    prediction = sidecar.with_name(sidecar.name.removesuffix(SIDECAR_SUFFIX) + ".npy")
-    return str(read_facts(prediction).get("gauge", source.gauge))
 
 
 def _identity(entry: PriorEntry, source: PriorSource) -> str:

@@ -30,9 +30,11 @@ error is used.
 pixels. The weights are isotropic: with weights that depend on the direction of an edge the solver needs more than twice
 the iterations, and the mean absolute relative error decreases by 1 to 3 %.
 
-**Stiffness** (spacing / 2)^2, the weight of the Laplacian: the solution is a thin plate near each measurement, which
-avoids sharp peaks, and a membrane at larger distances. **Screening** 1 / diagonal^2, the weight of the residual itself:
-the residual decays over the size of the image. Both make the result independent of the image's resolution.
+**Stiffness** d^2 / 2, the weight of the Laplacian, where d is the spacing or, if larger, the mean distance
+sqrt(pixels / measurements): measurements that are clustered leave gaps that are wider than their spacing. The solution
+is a thin plate near each measurement, which avoids sharp peaks, and a membrane at larger distances. **Screening**
+1 / diagonal^2, the weight of the residual itself: the residual decays over the size of the image. Both make the result
+independent of the image's resolution.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class Adapted:
 
     targets: Float64Array  # (n,): log residual of each measurement
     weights: Float64Array  # (n,): weight of each measurement
-    edges: tuple[Float32Array, Float32Array]  # (H, W - 1) to the right, (H - 1, W) to the lower neighbour
+    edges: tuple[Float32Array, Float32Array] | None  # (H, W - 1) to the right, (H - 1, W) to the lower neighbour
     stiffness: float  # weight of the residual's Laplacian; the weight of its gradient is 1
     screening: float  # weight of the residual itself
     spacing: int  # distance between measurements in pixels
@@ -94,28 +96,37 @@ class Adapted:
 
 
 def adapt(
-    calibrated: Float32Array, where: IndexArray, measured: FloatArray, neighbours: Neighbours | None = None
+    calibrated: Float32Array,
+    where: IndexArray,
+    measured: FloatArray,
+    neighbours: Neighbours | None = None,
+    *,
+    cells: bool = True,
 ) -> Adapted:
     """The residual system estimated from the depths `measured` at the flat indices `where` and the calibrated prior t.
 
     With fewer than five measurements there are no statistics over neighbours: all get the full weight at their pixels.
-    `neighbours` are the neighbours of these measurements, if already computed.
+    `neighbours` are the neighbours of these measurements, if already computed. Without `cells` each measurement is
+    taken as the depth of its pixel.
     """
     height, width = calibrated.shape
     depth = measured.astype(np.float64)
     targets = np.log(depth / calibrated.flat[where].astype(np.float64))
-    spacing, cell, roughness = math.ceil(math.sqrt(calibrated.size / max(1, where.size))), 1, math.nan
+    mean_distance = math.sqrt(calibrated.size / max(1, where.size))
+    spacing, cell, roughness = math.ceil(mean_distance), 1, math.nan
     weights = np.full(where.size, MAX_WEIGHT)
     if where.size > MIN_NEIGHBOURS:
         neighbours = neighbours or Neighbours(where, (height, width))
         spacing = int(neighbours.spacing)
-        side = 2 * ((spacing - 1) // 2) + 1  # odd, so that the measured pixel is the centre
-        mean, variation = np.empty(where.size), np.empty(where.size)
-        _cell_statistics(calibrated, where, side // 2, mean, variation)
-        averaged = np.log(depth / mean)
-        (errors, spreads), of_cells = neighbours.compare(targets), neighbours.compare(averaged)
-        if np.mean(of_cells[0]) < np.mean(errors):  # not trimmed: the few measurements on depth edges decide
-            targets, cell, (errors, spreads) = averaged, side, of_cells
+        errors, spreads = neighbours.compare(targets)
+        if cells:
+            side = 2 * ((spacing - 1) // 2) + 1  # odd, so that the measured pixel is the centre
+            mean, variation = np.empty(where.size), np.empty(where.size)
+            _cell_statistics(calibrated, where, side // 2, mean, variation)
+            averaged = np.log(depth / mean)
+            of_cells = neighbours.compare(averaged)
+            if np.mean(of_cells[0]) < np.mean(errors):  # not trimmed: the few measurements on depth edges decide
+                targets, cell, (errors, spreads) = averaged, side, of_cells
         roughness = _trimmed_mean(errors)
         noise = max(roughness, ROUNDING)
         signal = (_trimmed_mean(np.abs(targets)) / noise) ** 2 - 1.0
@@ -124,7 +135,8 @@ def adapt(
         if cell > 1:
             weights /= 1.0 + (variation / noise) ** 2
     edges, contrast = _edge_weights(calibrated)
-    stiffness, screening = min((spacing / 2) ** 2, MAX_STIFFNESS), 1.0 / (height**2 + width**2)
+    stiffness = min(max(spacing, mean_distance) ** 2 / 2, MAX_STIFFNESS)
+    screening = 1.0 / (height**2 + width**2)
     return Adapted(targets, weights, edges, stiffness, screening, spacing, cell, roughness, contrast)
 
 

@@ -81,7 +81,7 @@ _ROUNDING = 1e-6  # log depth: the resolution of float32
 class RegionReason(Enum):
     """Why the measurements of a region were left out; the value says it to a person."""
 
-    PRIOR_CONTINUES = "they jump back where the prior continues the surface"
+    PRIOR_CONTINUES = "they jump back where no edge of the prior explains it"
     FAR_BEHIND = "they lie farther behind the prior than its errors on this image can explain"
 
 
@@ -92,6 +92,9 @@ class Region:
     count: int  # measurements
     deviation: float  # mean of their deviations in log depth
     reason: RegionReason
+
+    def describe(self) -> str:
+        return f"{self.count} measurements, on average {100 * np.expm1(self.deviation):.3g} % too far"
 
     def to_dict(self) -> dict[str, Any]:
         return {"count": self.count, "deviation": self.deviation, "reason": self.reason.name.lower()}
@@ -119,11 +122,7 @@ class Outliers:
         if self.prior_error is None:
             return []
         if self.regions:
-            return [
-                f"region {region.count} measurements, on average {100 * np.expm1(region.deviation):.3g} % too far, "
-                f"left out: {region.reason.value}"
-                for region in self.regions
-            ]
+            return [f"region {region.describe()}, left out: {region.reason.value}" for region in self.regions]
         error = f"the prior's own error is {100 * self.prior_error:.3g} %"
         if self.prior_error > MAX_PRIOR_ERROR:
             return [f"region none left out: {error}, above {100 * MAX_PRIOR_ERROR:.3g} % it cannot judge measurements"]

@@ -5,9 +5,8 @@ The stages are functions of `Pairs`, so `complete`, `align`, the uncertainty est
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from numpy.typing import ArrayLike
 
 from leadline.base.arrays import BoolArray, Float32Array, FloatArray
 from leadline.base.errors import NotConverged, Wording, param, warn_caller
-from leadline.base.jit import compilation_marker
 from leadline.base.strict_json import json_ready
 from leadline.core.fit.calibration import calibrate
 from leadline.core.fit.estimator import Fit, FitStatus, fit_response
@@ -266,7 +264,7 @@ def fit_pairs(pairs: Pairs, options: FitOptions, start: Response | None = None) 
         return _fit(pairs, options, start)
     some = np.zeros(pairs.count, np.bool_)
     some[:: -(-pairs.count // MAX_SCREENING_FIT)] = True
-    robust = _fit(pairs.subset(some), ROBUST_FIT)
+    robust = _fit(pairs.subset(some), ROBUST_FIT, start)
     residuals = pairs.log_residuals(robust.response).astype(np.float64)
     agreeing = ~find_disagreeing(residuals, pairs.neighbours)
     if start is None and robust.status is FitStatus.CONVERGED:
@@ -305,19 +303,18 @@ def reconstruct_depth(
     `cache` holds the linear system and the solution of the previous frame, and receives those of this one.
     """
     if pairs.count == 0:
-        nothing = Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
-        return calibrated.astype(pairs.measured.dtype), nothing
-    known = _known_of_measurements(pairs, calibrated, options)
+        return calibrated.astype(pairs.measured.dtype), Reconstruction(SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
+    known = known_of_measurements(pairs, calibrated, options)
     return reconstruct(calibrated, pairs.where, pairs.measured, options, cache=cache, **known)
 
 
 def choose_system(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> ResidualProblem:
     """The residual system that `reconstruct_depth` solves, for solvers of other packages; needs a measurement."""
-    known = _known_of_measurements(pairs, calibrated, options)
+    known = known_of_measurements(pairs, calibrated, options)
     return residual_problem(calibrated, pairs.where, pairs.measured, options, **known)
 
 
-def _known_of_measurements(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> dict[str, Any]:
+def known_of_measurements(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> dict[str, Any]:
     """Weights that follow from the noise, and neighbours if the system needs them: arguments of `reconstruct`."""
     known: dict[str, Any] = {}
     if pairs.log_sigma is not None:
@@ -352,15 +349,15 @@ def finish(
     fit: Fit,
     options: CompletionOptions,
     uncertainty: bool,
-    cache: SolverCache | None = None,
     earlier: Response | None = None,
+    reconstruct: Callable[..., tuple[FloatArray, Reconstruction]] = reconstruct_depth,
 ) -> Completion:
     """All stages after the fit, and measurements without a prior; raises `NotConverged` with ``strict``.
 
-    `cache` and `earlier` are from the previous frames of a stream, see `reconstruct_depth` and `calibrate_prior`.
+    A stream gives the `earlier` response, see `calibrate_prior`, and a `reconstruct` that uses the previous frame.
     """
     calibrated = calibrate_prior(pairs, fit, earlier)
-    depth, reconstruction = reconstruct_depth(pairs, calibrated, options.reconstruction, cache)
+    depth, reconstruction = reconstruct(pairs, calibrated, options.reconstruction)
     sigma = estimate_sigma(pairs, fit, depth, options) if uncertainty else None
     depth.flat[inputs.unpaired] = inputs.measurements.flat[inputs.unpaired]
     counts = inputs.unpaired.size, inputs.invalid
@@ -369,32 +366,3 @@ def finish(
         fitted, solved = (f"{status.name.lower()} ({status.value})" for status in (fit.status, reconstruction.status))
         raise NotConverged(f"strict: the fit is {fitted}; the solve is {solved}.")
     return result
-
-
-def warm_up(options: CompletionOptions | str = "best") -> None:
-    """Compile every kernel that a completion with these options needs, or load it from numba's cache on disk."""
-    # Large enough for the finest level to be shared among threads, so that serial and parallel loops are both compiled.
-    ramp = np.linspace(1.0, 2.0, 240 * 200, dtype=np.float32).reshape(240, 200)
-    sparse = np.zeros_like(ramp)
-    sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
-    sparse[3, 3] = 1.5  # a residual for the solver
-    ramp[0, 0] = np.nan  # an invalid pixel, so that connected components are searched for
-    for dtype in ("float32", "float64"):
-        complete(ramp.astype(dtype), sparse.astype(dtype), options=options)
-    marker = _marker(options)
-    with suppress(OSError):  # without the marker, `is_compiled` returns False, which only causes a message
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.touch()
-
-
-def is_compiled(options: CompletionOptions | str = "best") -> bool:
-    """Whether `warm_up` has run with such options since the package, numba or Python changed on this machine."""
-    return _marker(options).exists()
-
-
-def _marker(options: CompletionOptions | str) -> Path:
-    options = as_options(options)
-    fit, reconstruction = options.fit, options.reconstruction
-    return compilation_marker(
-        fit.least_squares, fit.screen_outliers, reconstruction.system, reconstruction.solver, options.outliers
-    )

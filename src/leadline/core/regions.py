@@ -8,22 +8,21 @@ first: how large are this prior's own errors on this image, and does an edge of 
    about as wide as the measurements are apart. There are at most `MAX_CELLS` cells, which bounds the cost.
 2. *Background.* A smooth surface b of few nodes, fitted with Geman and McClure's weights, is what the response and a
    slowly varying error of the prior leave. The deviation is d = g - b.
-3. *Response.* Surfaces at a depth that occurs once in the image deviate together if the response is wrong there. The
-   running median of d over cells with nearly the same t, where positive, is this trend. Regions are looked for in d and
-   in d without the trend; those of the first kind are taken where both are found.
-4. *Error of the prior.* Light that passes a surface, is reflected or takes a detour is measured too far away, hardly
+3. *Error of the prior.* Light that passes a surface, is reflected or takes a detour is measured too far away, hardly
    ever too near. Negative deviations are therefore the prior's: the quantile `ERROR_QUANTILE` of -d is its error e on
    this image. With e above `MAX_PRIOR_ERROR` the prior cannot be used to judge measurements, and none is left out.
-5. *Regions.* Cells with d > `SEED` e are joined with their neighbours of the same kind, and then with neighbours above
-   `GROWTH` e, or above `RELATIVE_GROWTH` times the deviation of the region if that is more, to which t is continuous
-   (it changes by less than `SEED` e). Errors of a prior beside its own depth edges are thereby not included. A region
-   has at least `MIN_SEEDS` seeds and at most `MAX_SHARE` of the cells.
-6. *Confirmation.* Along most of a region's border the step of d must be larger than that of log t: the prior says that
-   the surface goes on where the measurements jump. If both have their step in the same place, it is more likely the
-   prior that misplaces the depth of what lies behind an edge. Regions whose median deviation from the trend exceeds
-   `UNMISTAKABLE` e need no confirmation.
-7. *Measurements.* All of a region are left out, except in the cells at its border: there each measurement is judged by
-   its own deviation.
+4. *Response.* Surfaces at a depth that occurs once in the image deviate together if the response is wrong there. The
+   running median of d over cells with nearly the same t, where positive, is this trend. Regions are looked for in d and
+   in d without the trend; those of the first kind are taken where both are found.
+5. *Candidates.* Cells with d > `SEED` e are joined with their neighbours of the same kind, and then with neighbours
+   above `GROWTH` e to which t is continuous, unless d differs by much. A candidate has at least `MIN_SEEDS` seeds and
+   at most `MAX_SHARE` of the cells.
+6. *Confirmation.* A prior errs beside and behind its own edges, by a share of the step of log t that is measured on the
+   rest of the image. Along most of a region's border d must have a larger step: the prior says that the surface goes
+   on where the measurements jump. Regions whose median of d exceeds `UNMISTAKABLE` e need no confirmation.
+7. *Measurements.* The border of a region is not that of the cells. Two membranes continue the residuals: one from
+   outside into the region, along what the prior says is one surface, the other from the interior of the region
+   outwards. Near the border each measurement belongs to the region if it is closer to the second one.
 
 Measurements that are too near together (rain, dust, a fence in front of the scene) are not looked for.
 """
@@ -32,9 +31,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
+from scipy import ndimage, sparse
+from scipy.sparse.linalg import spsolve
 
-from leadline.base.arrays import Float64Array, FloatArray, IndexArray
+from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray
 from leadline.base.jit import compiled
 from leadline.core.outliers import MAD_TO_SIGMA, MAX_PRIOR_ERROR, Outliers, Region, RegionReason
 
@@ -55,17 +55,34 @@ MIN_PRIOR_ERROR = 0.02
 """Errors of a prior are taken to be at least this large, in log depth: sensors' own errors are about as large."""
 SEED, GROWTH, UNMISTAKABLE = 2.0, 0.5, 6.0
 """Deviations in units of the prior's error: of a region's seeds, of its other cells, and of one beyond doubt."""
-RELATIVE_GROWTH = 0.15
-"""Deviation of a region's other cells in units of the median deviation of its seeds, if that is larger."""
-MIN_SEEDS = 4
+MAX_JUMP = 0.5
+"""Two cells are not joined if their deviations differ by more than this share of the larger one: of a wrong region and
+an error of the prior beside it, only the former is confirmed."""
+MIN_SEEDS = 3
 MAX_SHARE = 0.3
-STEP_RATIO = 1.25
-"""The border is continuous between two cells if log t has a step of less than this multiple of the step of d."""
-MIN_CONTINUOUS = 0.6
-"""Share of a region's border that must be continuous. On the scenes with which it was chosen, with every eighth pixel
-measured, it is about 0.7 or more for glass and most regions that were made too far, and 0.56 or less for errors of
-priors."""
+EDGE, EDGE_QUANTILE, MIN_EDGES = 0.1, 0.9, 20
+"""Neighbouring cells whose log t differs by more than `EDGE` lie on both sides of an edge of the prior. Twice the
+quantile of the step of d relative to that of log t, over such pairs outside the candidates, is what edges explain."""
+EXPLAINED = (0.2, 0.8)
+"""Bounds of the share that edges explain. The upper one is taken if there are fewer than `MIN_EDGES` pairs."""
+CLEAR, MIN_STEP = 3.5, 0.1
+"""In units of the prior's error: a region whose median deviation is at most the first must have a sharper border, with
+steps larger than the second and than the upper bound of what edges explain."""
+MIN_UNEXPLAINED = 0.6
+"""Share of a region's border at which d must have a step that no edge explains."""
+MARGIN = 2
+"""Cells around a region in which measurements are judged one by one."""
+CLOSER = 0.4
+"""A measurement belongs to a region if its distance from the level outside is larger than this share of that from the
+level inside. A wrong measurement that is not left out costs more than a right one that is."""
+SLACK = 0.25
+"""Added to the distance from the level outside, in units of the prior's error: where the two levels meet, as those of a
+plane behind a window may, measurements belong to the region."""
+SAME_SURFACE = 0.02
+"""Step of log t at which the weight of the connection between two cells of the outer membrane is halved."""
 _ITERATIONS, _WIDE_ITERATIONS = 12, 4  # of the background's fit; the first ones with a wider loss
+_ROUNDS = 2  # of judging measurements; the second one starts from the border that the first one found
+_EIGHT = np.ones((3, 3), np.bool_)
 
 
 def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray, shape: tuple[int, int]) -> Outliers:
@@ -96,35 +113,32 @@ def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray
     rows, columns = np.divmod(where, shape[1])
     grid = -(-shape[0] // side), -(-shape[1] // side)
     cell = rows // side * grid[1] + columns // side
-    cells, medians = np.unique(cell), np.full((2, grid[0] * grid[1]), np.nan)
-    _cell_medians(cell, np.stack([g, log_t]), medians)
-    value, depth = medians[:, cells]
-    smooth = _background(value, cells, grid)
-    deviation = value - smooth
+    cells, maps = np.unique(cell), np.full((4, grid[0] * grid[1]), np.nan)
+    _cell_medians(cell, np.stack([g, log_t]), maps[:2])
+    value, depth = maps[:2, cells]
+    deviation = value - _background(value, cells, grid)
     error = float(np.quantile(-deviation, ERROR_QUANTILE))
     if error > MAX_PRIOR_ERROR:
         return Outliers.none(prior_error=error)
     unit = max(error, MIN_PRIOR_ERROR)
-    trend = np.maximum(_trend(deviation, depth), 0.0)
-    labels, reasons = _label_regions(cells, deviation, np.zeros_like(trend), depth, grid, unit)
-    others, more = _label_regions(cells, deviation, trend, depth, grid, unit, unconfirmed=True)
+    maps[2:, cells] = deviation, deviation - np.maximum(_trend(deviation, depth), 0.0)
+    measured = np.isfinite(maps[0]).reshape(grid)
+    # A cell without a measurement takes the values of the nearest one with some, so that it does not split a region.
+    nearest = ndimage.distance_transform_edt(~measured, return_distances=False, return_indices=True)
+    values, depths, deviations, detrended = (values.reshape(grid)[tuple(nearest)] for values in maps)
+    # Where both find a region, that without the trend is taken: of a wrong region, the trend is a part.
+    labels, reasons = _label_regions(deviations, deviations, depths, measured, unit, np.inf)
+    others, more = _label_regions(detrended, deviations, depths, measured, unit, UNMISTAKABLE)
     others[np.isin(others, others[labels > 0])] = 0
-    near_confirmed = ndimage.maximum_filter(labels, 3) > 0
-    labels = np.where(others > 0, others + len(reasons), labels)
-    reasons += more
-
-    level = np.zeros(labels.size)
-    level[cells] = smooth + np.where(near_confirmed.flat[cells], 0.0, trend)
-    own = g - level[cell]
-    label = _label_measurements(labels, cell, own, unit)
+    labels, reasons = np.where(others > 0, others + len(reasons), labels), reasons + more
+    if not reasons:
+        return Outliers.none(prior_error=error)
+    label, own, threshold = _label_measurements(labels, g, cell, values, depths, SLACK * unit)
     left_out = label > 0
-    label, numbers = label[left_out], np.unique(label[left_out])
-    regions = tuple(
-        Region(int((label == n).sum()), float(own[left_out][label == n].mean()), reasons[n - 1]) for n in numbers
-    )
+    label, own, numbers = label[left_out], own[left_out], np.unique(label[left_out])
+    regions = tuple(Region(int((label == n).sum()), float(own[label == n].mean()), reasons[n - 1]) for n in numbers)
     region = (np.searchsorted(numbers, label) + 1).astype(np.int32)
-    threshold = np.full(region.size, GROWTH * unit)
-    return Outliers(where[left_out], own[left_out], threshold, region, regions, error)
+    return Outliers(where[left_out], own, threshold[left_out], region, regions, error)
 
 
 def _background(values: Float64Array, cells: IndexArray, grid: tuple[int, int]) -> Float64Array:
@@ -162,46 +176,39 @@ def _trend(deviation: Float64Array, depth: Float64Array) -> Float64Array:
 
 
 def _label_regions(
-    cells: IndexArray,
-    deviation: Float64Array,
-    trend: Float64Array,
-    depth: Float64Array,
-    grid: tuple[int, int],
-    unit: float,
-    *,
-    unconfirmed: bool = False,
+    d: Float64Array, levels: Float64Array, log_t: Float64Array, measured: BoolArray, unit: float, unmistakable: float
 ) -> tuple[NDArray[np.int32], list[RegionReason]]:
     """The number of the region of each cell of the grid, from 1, and 0 outside; and the reason for each region.
 
-    With `unconfirmed`, large deviations from the trend are enough.
+    Steps at the borders are those of `levels`, because a trend that was subtracted from d has steps of its own.
     """
-    measured = np.zeros(grid, np.bool_)
-    measured.flat[cells] = True
-    d, expected, log_t = np.zeros((3, *grid))
-    d.flat[cells], expected.flat[cells], log_t.flat[cells] = deviation, trend, depth
-    # A cell without a measurement takes the values of the nearest one with some, so that it does not split a region.
-    nearest = ndimage.distance_transform_edt(~measured, return_distances=False, return_indices=True)
-    d, expected, log_t = (values[tuple(nearest)] for values in (d, expected, log_t))
-    steps, d = d, d - expected  # the trend's own steps are no steps of the measurements
-    is_seed = measured & (d > SEED * unit)
-    found = np.zeros(grid, np.int32)
-    count = _grow(d, log_t, SEED * unit, np.full(grid, GROWTH * unit), found)
-    # Around a region that deviates by much, small deviations are not part of it.
-    typical = ndimage.median(d, np.where(is_seed, found, 0), np.arange(count + 1))
-    growth = np.clip(RELATIVE_GROWTH * np.nan_to_num(typical), GROWTH * unit, SEED * unit)[found]
-    found = np.zeros(grid, np.int32)
-    count = _grow(d, log_t, SEED * unit, growth, found)
-    seeds = np.bincount(found[is_seed], minlength=count + 1)
+    found = np.zeros(measured.shape, np.int32)
+    count = _grow(d, log_t, SEED * unit, GROWTH * unit, found)
+    seeds = np.bincount(found[measured & (d > SEED * unit)], minlength=count + 1)
     sizes = np.bincount(found[measured], minlength=count + 1)
-    borders, continuous = np.zeros(count + 1), np.zeros(count + 1)
-    _borders(found, measured, steps, log_t, borders, continuous)
+    first, second = _neighbours(measured.shape)
+    both = measured.flat[first] & measured.flat[second]
+    first, second = first[both], second[both]
+    step, edge = (np.abs(values.flat[first] - values.flat[second]) for values in (levels, log_t))
+    a, b = found.flat[first], found.flat[second]
+    elsewhere = (a == 0) & (b == 0) & (edge > EDGE)
+    explained = EXPLAINED[1]
+    if elsewhere.sum() >= MIN_EDGES:
+        explained = np.clip(2.0 * np.quantile(step[elsewhere] / edge[elsewhere], EDGE_QUANTILE), *EXPLAINED)
+    typical = np.nan_to_num(ndimage.median(d, np.where(measured, found, 0), np.arange(count + 1))) / unit
+    higher = np.where(d.flat[first] > d.flat[second], a, b)
+    clear = typical[higher] > CLEAR
+    unexplained = step > np.where(clear, explained * edge, EXPLAINED[1] * edge + MIN_STEP * unit)
+    higher, unexplained = higher[a != b], unexplained[a != b]
+    borders = np.bincount(higher, minlength=count + 1)
+    continuous = np.bincount(higher[unexplained], minlength=count + 1)
     new_label, reasons = np.zeros(count + 1, np.int32), []
     for n in range(1, count + 1):
-        if seeds[n] < MIN_SEEDS or sizes[n] > MAX_SHARE * cells.size:
+        if seeds[n] < MIN_SEEDS or sizes[n] > MAX_SHARE * measured.sum():
             continue
-        if continuous[n] >= MIN_CONTINUOUS * max(borders[n], 1):
+        if continuous[n] >= max(MIN_UNEXPLAINED * borders[n], np.sqrt(sizes[n])):
             reasons.append(RegionReason.PRIOR_CONTINUES)
-        elif unconfirmed and np.median(d[measured & (found == n)]) > UNMISTAKABLE * unit:
+        elif typical[n] > unmistakable:
             reasons.append(RegionReason.FAR_BEHIND)
         else:
             continue
@@ -209,15 +216,57 @@ def _label_regions(
     return new_label[found], reasons
 
 
-def _label_measurements(labels: NDArray[np.int32], cell: IndexArray, own: Float64Array, unit: float) -> IndexArray:
-    """The region of each measurement. Beside the border of a region its own deviation decides."""
-    if not labels.any():
-        return np.zeros(cell.size, np.int64)
-    around = ndimage.maximum_filter(labels, 3)
-    inside = ndimage.minimum_filter(labels, 3, mode="nearest") > 0
-    limit = np.where(inside, -np.inf, np.where(labels > 0, GROWTH, SEED) * unit).ravel()
-    label = np.where(labels > 0, labels, around).ravel()[cell]
-    return np.where(own > limit[cell], label, 0)
+def _label_measurements(
+    labels: NDArray[np.int32],
+    g: Float64Array,
+    cell: IndexArray,
+    values: Float64Array,
+    log_t: Float64Array,
+    slack: float,
+) -> tuple[IndexArray, Float64Array, Float64Array]:
+    """The region of each measurement, its deviation from the level outside, and that up to which it is kept."""
+    region = labels > 0
+    first, second = _neighbours(region.shape)
+    same_surface = 1.0 / (1.0 + ((log_t.flat[first] - log_t.flat[second]) / SAME_SURFACE) ** 2) + 1e-4
+    count = np.bincount(cell, minlength=region.size)
+    for _ in range(_ROUNDS):
+        around = ndimage.binary_dilation(region, _EIGHT, MARGIN)
+        core = ndimage.binary_erosion(region, _EIGHT, border_value=1)
+        parts = ndimage.label(region, _EIGHT)[0]
+        source = core | region & ~np.isin(parts, parts[core])  # a part that is too thin for a core is its own source
+        outside = _membrane(values, same_surface, ~around, around).flat[cell]
+        inside = _membrane(values, np.ones(first.size), source, around & ~source).flat[cell]
+        closer = np.abs(g - outside) + slack > CLOSER * np.abs(g - inside)
+        left_out = core.flat[cell] | around.flat[cell] & closer
+        share = np.bincount(cell, left_out, region.size) / np.maximum(count, 1)
+        region = np.where(count > 0, share > 0.5, region.ravel()).reshape(region.shape)
+    label = ndimage.maximum_filter(labels, 4 * MARGIN + 1).flat[cell]
+    return np.where(left_out, label, 0), g - outside, CLOSER / (1.0 + CLOSER) * (inside - outside)
+
+
+def _membrane(values: Float64Array, weights: Float64Array, known: BoolArray, free: BoolArray) -> Float64Array:
+    """The values, and in the free cells those that minimise the weighted squared differences between neighbours."""
+    first, second = _neighbours(values.shape)
+    used = (known | free).flat[first] & (known | free).flat[second] & (free.flat[first] | free.flat[second])
+    first, second, weights = first[used], second[used], weights[used]
+    ends = np.concatenate([first, second]), np.concatenate([second, first])
+    graph = sparse.csr_array((np.concatenate([weights, weights]), ends), shape=(values.size, values.size))
+    cells = np.flatnonzero(free)
+    rows = graph[cells]
+    right_side = rows @ np.where(known, values, 0.0).ravel()
+    # The tiny term keeps a part that is connected with nothing at its own values.
+    matrix = sparse.diags_array(rows.sum(axis=1) + 1e-9) - rows[:, cells]
+    result = values.copy()
+    if cells.size:
+        result.flat[cells] = spsolve(matrix.tocsc(), right_side + 1e-9 * values.flat[cells])
+    return result
+
+
+def _neighbours(shape: tuple[int, int]) -> tuple[IndexArray, IndexArray]:
+    """The flat indices of all pairs of cells with a common side."""
+    index = np.arange(shape[0] * shape[1]).reshape(shape)
+    first = np.concatenate([index[1:].ravel(), index[:, 1:].ravel()])
+    return first, np.concatenate([index[:-1].ravel(), index[:, :-1].ravel()])
 
 
 @compiled()
@@ -273,7 +322,8 @@ def _evaluate(down, across, nodal, surface):  # type: ignore[no-untyped-def]
 def _grow(d, log_t, seed, growth, labels):  # type: ignore[no-untyped-def]
     """Label the regions that grow from seeds, and return their number.
 
-    Two neighbouring seeds (of eight neighbours) are always joined, all other cells only where log t is continuous.
+    Neighbouring cells (of eight neighbours) are joined if d is similar, and unless both are seeds only where log t is
+    continuous.
     """
     height, width = d.shape
     stack = np.empty(d.size, np.int64)
@@ -289,27 +339,12 @@ def _grow(d, log_t, seed, growth, labels):  # type: ignore[no-untyped-def]
             row, column = stack[n] // width, stack[n] % width
             for i in range(max(row - 1, 0), min(row + 2, height)):
                 for j in range(max(column - 1, 0), min(column + 2, width)):
-                    if labels[i, j] != 0 or d[i, j] <= growth[i, j]:
+                    if labels[i, j] != 0 or d[i, j] <= growth:
                         continue
-                    seeds = d[i, j] > seed and d[row, column] > seed
-                    if seeds or abs(log_t[i, j] - log_t[row, column]) < seed:
+                    low, high = min(d[i, j], d[row, column]), max(d[i, j], d[row, column])
+                    similar = low >= (1.0 - MAX_JUMP) * high
+                    if similar and (low > seed or abs(log_t[i, j] - log_t[row, column]) < seed):
                         labels[i, j] = count
                         stack[n] = i * width + j
                         n += 1
     return count
-
-
-@compiled()
-def _borders(labels, measured, d, log_t, borders, continuous):  # type: ignore[no-untyped-def]
-    """Count the pairs of measured cells across each region's border, and those at which log t has the smaller step."""
-    height, width = labels.shape
-    for i in range(height):
-        for j in range(width):
-            for k in range(2):
-                p, q = (i + 1, j) if k == 0 else (i, j + 1)
-                if p >= height or q >= width or labels[i, j] == labels[p, q] or not (measured[i, j] and measured[p, q]):
-                    continue
-                smaller = abs(log_t[i, j] - log_t[p, q]) < STEP_RATIO * abs(d[i, j] - d[p, q])
-                for label in (labels[i, j], labels[p, q]):
-                    borders[label] += 1
-                    continuous[label] += smaller

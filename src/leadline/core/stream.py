@@ -19,16 +19,19 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import ArrayLike
 
+from leadline.base.arrays import Float32Array, FloatArray
 from leadline.base.errors import LeadlineError
+from leadline.core.carried import EarlierFrame, Motion, reconstruct_with
 from leadline.core.fit.estimator import Fit, FitStatus
 from leadline.core.fit.response import Response
 from leadline.core.inputs import Inputs, Pairs, check_inputs
 from leadline.core.noise import Noise
-from leadline.core.options import CompletionOptions, as_options
-from leadline.core.pipeline import Completion, finish, fit_pairs, remove_outliers, warn_about_prior
+from leadline.core.options import CompletionOptions, ReconstructionOptions, as_options
+from leadline.core.pipeline import Completion, finish, fit_pairs, reconstruct_depth, remove_outliers, warn_about_prior
 from leadline.core.prior import Prior
 from leadline.core.response_filter import ResponseFilter
-from leadline.core.solve.reconstruction import SolverCache
+from leadline.core.solve.reconstruction import Reconstruction, SolverCache
+from leadline.geometry.cameras import CameraModel
 
 MAX_RMSE_GROWTH = 1.05
 """A warm-started fit whose relative RMSE exceeds the last frame's by this factor is repeated from all starts."""
@@ -65,6 +68,9 @@ class StreamResult(Completion):
         frame's own fit.
     response_carried : bool
         Whether this frame has no measurement that could be used and has the response of the last frame that had one.
+    carried_weight : float
+        Mean weight over the image of the depth of the previous frame, which a pose or flow carried along; 0 without
+        one, and near 0 where it contradicts the measurements.
     seconds : float
         Processing time of the frame.
     """
@@ -73,6 +79,7 @@ class StreamResult(Completion):
     restarted: bool = False
     filter_weight: float = 1.0
     response_carried: bool = False
+    carried_weight: float = 0.0
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -129,6 +136,7 @@ class Stream:
         self._filter = ResponseFilter()
         self._last_fit: Fit | None = None
         self._last_response: Response | None = None  # as it was used, after the filter
+        self._earlier_frame: EarlierFrame | None = None
         self._shape: tuple[int, ...] | None = None
 
     @contextmanager
@@ -161,13 +169,30 @@ class Stream:
         noise: Noise | float | ArrayLike | None = None,
         unit: str | float | None = None,
         uncertainty: bool = False,
+        camera: CameraModel | None = None,
+        camera_to_world: ArrayLike | None = None,
+        flow: ArrayLike | None = None,
     ) -> StreamResult:
-        """Complete the next frame; the arguments and errors are those of `complete`."""
+        """Complete the next frame; the arguments and errors are those of `complete`, and three more.
+
+        Parameters
+        ----------
+        camera : CameraModel, optional
+            Camera of this frame, of the size of the prior, such as `leadline.Camera`.
+        camera_to_world : (4, 4) array, optional
+            Pose of the camera in metres, in a frame that does not move. With the pose of this frame and of the previous
+            one, the depth of the previous frame is carried along.
+        flow : (H, W, 2) array, optional
+            In place of a pose: the displacement in x and y, in pixels, from each pixel of this frame to the position
+            of the same surface point in the previous frame. NaN where it is unknown.
+        """
         with self._only_user():
             begun = perf_counter()
-            return self._complete(check_inputs(prior, sparse, valid, noise, unit), uncertainty, begun)
+            inputs = check_inputs(prior, sparse, valid, noise, unit)
+            motion = Motion.check(camera, camera_to_world, flow, inputs.pairs.shape)
+            return self._complete(inputs, uncertainty, motion, begun)
 
-    def _complete(self, inputs: Inputs, uncertainty: bool, begun: float) -> StreamResult:
+    def _complete(self, inputs: Inputs, uncertainty: bool, motion: Motion | None, begun: float) -> StreamResult:
         options = self.options
         pairs, outliers = remove_outliers(inputs.pairs, options.outliers)
         if pairs.shape != self._shape:
@@ -181,7 +206,24 @@ class Stream:
         else:
             fit, restarted, filter_weight = fit_pairs(pairs, options.fit), False, 0.0 if earlier else 1.0
             fit = fit if earlier is None else replace(fit, response=earlier)
-        completion = finish(inputs, pairs, outliers, fit, options, uncertainty, self._cache, earlier)
+        carried = None
+        if motion is not None and self._earlier_frame is not None and not restarted:
+            carried = self._earlier_frame.carry(motion)
+        weight = 0.0
+
+        def reconstruct(
+            pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions
+        ) -> tuple[FloatArray, Reconstruction]:
+            nonlocal weight
+            if carried is None:
+                return reconstruct_depth(pairs, calibrated, options, self._cache)
+            depth, reconstruction, weight = reconstruct_with(carried, pairs, calibrated, options, self._cache)
+            return depth, reconstruction
+
+        completion = finish(inputs, pairs, outliers, fit, options, uncertainty, earlier, reconstruct)
+        self._earlier_frame = None
+        if motion is not None:
+            self._earlier_frame = EarlierFrame.of(pairs, completion.calibrated, completion.depth, motion)
         system_reused = self._cache.system_reused and pairs.count > 0
         seconds = perf_counter() - begun
         self._seconds.append(seconds)
@@ -191,6 +233,7 @@ class Stream:
             restarted=restarted,
             filter_weight=filter_weight,
             response_carried=earlier is not None,
+            carried_weight=weight,
             seconds=seconds,
         )
 

@@ -10,6 +10,8 @@ above ``max_m``.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,26 @@ from leadline.io.units import scale_depth
 _FILE = "scene.json"
 
 
+def _folders_with(file: str, root: Path) -> Iterator[Path]:
+    """The folders below `root` that contain `file`. A folder that symbolic links reach several times is listed once."""
+    visited = set()
+    for folder, below, files in os.walk(root, followlinks=True):
+        place = os.path.realpath(folder)
+        if place in visited:  # a link to a folder above it has no end
+            below.clear()
+            continue
+        visited.add(place)
+        below.sort()
+        if file in files:
+            yield Path(folder)
+
+
 @dataclass(frozen=True)
 class SceneFolders:
     """All scene folders inside a folder. The name of a scene is its path relative to `root`."""
 
     name = "scenes"
-    root: Path  # searched recursively for scene.json
+    root: Path  # searched recursively for scene.json, also through symbolic links
     reference_only: bool = True  # list only scenes that have a reference; load accepts the others, too
     max_depth: float | None = None  # metres beyond which references are not used, besides the scene's own max_m
 
@@ -41,7 +57,7 @@ class SceneFolders:
         loading.require_positive_or_none(max_depth=self.max_depth)
 
     def names(self) -> list[str]:
-        names = [path.parent.relative_to(self.root).as_posix() for path in self.root.rglob(_FILE)]
+        names = [folder.relative_to(self.root).as_posix() for folder in _folders_with(_FILE, self.root)]
         listed = [name for name in names if not self.reference_only or self._has_reference(name)]
         expected = f"folders with a {_FILE}{' that has a reference' * self.reference_only}"
         return loading.require_images(listed, self.root, expected)

@@ -233,6 +233,19 @@ class TransformTree:
         up, down = self.chains(source, target)
         return invert_transform(self._to_root(down, time)) @ self._to_root(up, time)
 
+    def pose(self, frame: str, time: int) -> Transform | None:
+        """The pose of `frame` in the frame that stands still, at `time` in nanoseconds.
+
+        That is ``odom``, which does not jump (REP 105), or else the root of the tree. The result is None if nothing on
+        the way is known to move, because then the root may move with the camera, and at times without poses.
+        """
+        try:
+            chain = self._chain(frame)
+            chain = chain[: chain.index("odom") + 1] if "odom" in chain else chain
+            return self._to_root(chain, time) if any(link in self._moving for link in chain[:-1]) else None
+        except InputError:
+            return None
+
     def chains(self, source: str, target: str) -> tuple[list[str], list[str]]:
         """The frames from `source` and from `target` up to the root of the tree."""
         up, down = self._chain(source), self._chain(target)

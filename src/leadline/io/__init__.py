@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from leadline.base.registry import import_on_first_use
 
 if TYPE_CHECKING:
     from leadline.geometry.cameras import ColmapCamera
@@ -33,7 +34,7 @@ _NAMES = {
     "io.ply": ("read_ply", "write_ply"),
     "io.units": ("UNITS",),
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = {name: f"leadline.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "DEPTH_SUFFIXES",
@@ -66,14 +67,4 @@ __all__ = [
     "write_ply",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'leadline.io' has no attribute {name!r}")
-    value = getattr(import_module(f"leadline.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = import_on_first_use(__name__, _MODULES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from leadline.base.arrays import BoolArray, FloatArray
-from leadline.base.errors import InputError, param
+from leadline.base.errors import FileError, InputError, param
 from leadline.core.prior import Prior
-from leadline.geometry.grids import resize_bilinear
-from leadline.io.depth import read_depth, read_image
+from leadline.geometry.grids import mask_low_confidence, resize_bilinear
+from leadline.io.depth import read_depth, read_image, read_values
 from leadline.io.notes import Note, NoteKind, rename_parameter
 
 # If more than half of the sparse map is measured and more than half of the prior is missing, they are swapped.
 HALF = 0.5
 # Medians outside this range (metres) suggest a wrong unit: mm read as m, or m read as mm.
 PLAUSIBLE_MEDIAN = (1e-3, 1e3)
+# Median depths of an image's ground truth and of its measurements differ by less than this factor: the next unit in use
+# is four times as large or small.
+SIMILAR_MEDIANS = 3.0
 # Two sizes of the same view may still differ by a rounded pixel or two.
 ASPECT_TOLERANCE = 0.02
 
@@ -58,18 +62,46 @@ def exclude_painted(sparse: FloatArray, path: Path) -> tuple[FloatArray, int]:
     return kept, int(np.count_nonzero(painted & (sparse > 0)))
 
 
-def read_reference(path: Path, unit: str | None, shape: tuple[int, ...]) -> tuple[FloatArray, tuple[Note, ...]]:
-    """The ground truth of an image of `shape` (H, W), in metres, and a note if its unit was guessed."""
-    measured = read_depth(path, unit)
-    if measured.values.shape != tuple(shape):
+def read_reference(
+    path: Path, unit: str | None, sparse: FloatArray, sparse_unit: str | None = None
+) -> tuple[FloatArray, tuple[Note, ...]]:
+    """The ground truth in metres of the image that has the measurements `sparse`, (H, W) in metres, and notes about it.
+
+    If the file does not determine its unit and none is stated, that of the measurements (`sparse_unit`, None if it was
+    guessed itself) is taken where it gives similar distances, or else the unit is guessed.
+    """
+    try:
+        measured = read_depth(path, unit)
+        if measured.guessed and sparse_unit is not None:
+            same = read_depth(path, sparse_unit)
+            if abs(_log_ratio(same.values, sparse)) < math.log(SIMILAR_MEDIANS):
+                measured = same
+    except (FileError, InputError) as error:
+        raise type(error)(rename_parameter(error.render(param), "unit", "reference_unit")) from error
+    if measured.values.shape != sparse.shape:
         raise InputError(
-            f"{param('reference')} {path}: is {size_text(measured.values.shape)} and the image {size_text(shape)}; "
-            "make them equal."
+            f"{param('reference')} {path}: is {size_text(measured.values.shape)} and the image "
+            f"{size_text(sparse.shape)}; make them equal."
         )
-    if measured.note is None:
-        return measured.values, ()
-    text = f"reference: {rename_parameter(measured.note.text, 'unit', 'reference_unit')}"
-    return measured.values, (Note(NoteKind.REFERENCE_UNIT_GUESSED, text),)
+    notes, advice = [], f"set {param('reference_unit')} if that is wrong"
+    if measured.note is not None:
+        text = f"reference: {rename_parameter(measured.note.text, 'unit', 'reference_unit')}"
+        notes.append(Note(NoteKind.REFERENCE_UNIT_GUESSED, text))
+    elif unit is None and measured.unit == sparse_unit != "m":
+        text = f"reference: unit taken from the measurements, {measured.unit}; {advice}."
+        notes.append(Note(NoteKind.UNIT_FROM_MEASUREMENTS, text))
+    ratio = math.exp(_log_ratio(measured.values, sparse))
+    if not 1 / SIMILAR_MEDIANS < ratio < SIMILAR_MEDIANS:  # also if one of them is empty
+        text = f"reference: its median depth is {ratio:.3g} times that of the measurements; is"
+        text = f"{text} {param('reference_unit')} right? It was read in the unit {measured.unit}."
+        notes.append(Note(NoteKind.UNIT_IMPLAUSIBLE, text))
+    return measured.values, tuple(notes)
+
+
+def _log_ratio(depth: FloatArray, other: FloatArray) -> float:
+    """The logarithm of the ratio of the median depths; NaN if one of them has no depth."""
+    medians = [float(np.median(values[values > 0])) if (values > 0).any() else math.nan for values in (depth, other)]
+    return math.log(medians[0] / medians[1])
 
 
 def usable_pixels(prior: Prior) -> BoolArray:
@@ -154,3 +186,29 @@ def check_plausible(sizes: Mapping[str, tuple[int, ...]], sparse: FloatArray, un
 
 def size_text(shape: tuple[int, ...]) -> str:
     return f"{shape[1]}x{shape[0]}"
+
+
+def without_doubtful(
+    sparse: Path, confidence: Path, depth: FloatArray, least: float
+) -> tuple[FloatArray, tuple[Note, ...]]:
+    """The measurements whose confidence is at least `least`, and a note that counts the others."""
+    levels = read_values(confidence)
+    if levels.shape != depth.shape:
+        raise InputError(
+            f"{param('confidence')} {confidence}: is {size_text(levels.shape)} and the sparse map "
+            f"{size_text(depth.shape)}; it must have one value for each pixel of the sparse map."
+        )
+    confirmed = mask_low_confidence(depth, levels, least)
+    before, after = (int(np.count_nonzero(values > 0)) for values in (depth, confirmed))
+    if before and not after:
+        raise InputError(
+            f"{param('confidence')} {confidence}: no measurement of {sparse} has a confidence of {least:g} or more "
+            f"(the largest is {float(np.nanmax(levels[depth > 0])):g}); lower {param('min_confidence')}."
+        )
+    if after == before:
+        return confirmed, ()
+    text = (
+        f"{before - after} of {before} measurements have a confidence below {least:g} and were left out; "
+        f"{param('min_confidence')} changes the limit."
+    )
+    return confirmed, (Note(NoteKind.LOW_CONFIDENCE, text),)

@@ -19,15 +19,23 @@ from leadline.base.arrays import BoolArray, FloatArray, is_measured
 from leadline.base.errors import InputError, param
 from leadline.core.prior import Prior, PriorKindOrAuto
 from leadline.geometry.cameras import Camera, CameraModel, ColmapCamera
-from leadline.geometry.grids import mask_low_confidence, scatter_nearest
+from leadline.geometry.grids import scatter_nearest
 from leadline.io.cloud_projection import (
     CloudProjection,
     project_cloud,
     projection_sidecar,
     read_projection_facts,
 )
-from leadline.io.depth import read_depth, read_image, read_orientation, read_values
-from leadline.io.frame_checks import check_content, check_plausible, check_sizes, read_mask, resize_prior, size_text
+from leadline.io.depth import read_depth, read_image, read_orientation
+from leadline.io.frame_checks import (
+    check_content,
+    check_plausible,
+    check_sizes,
+    read_mask,
+    resize_prior,
+    size_text,
+    without_doubtful,
+)
 from leadline.io.notes import Note, NoteKind
 from leadline.io.placement import CloudFiles, ProjectionOptions, scale_camera
 from leadline.io.priors import SourcedPrior, read_prior, sidecar_path
@@ -228,6 +236,7 @@ def read_frame(
     predict: Predict | None = None,
     *,
     measurements: Measurements | None = None,
+    image: NDArray[np.uint8] | None = None,
 ) -> FrameInputs:
     """Read a frame and bring its maps to the pixels of the image.
 
@@ -239,6 +248,8 @@ def read_frame(
         Predicts the prior from the image if ``files.prior`` is None.
     measurements : Measurements, optional
         In place of the files of measurements.
+    image : (H, W, 3) uint8 array, optional
+        In place of the file of the image, e.g. of a data set that keeps its images in another way.
 
     Returns
     -------
@@ -260,9 +271,10 @@ def read_frame(
     from leadline.io.cameras import camera_record
 
     options = options or FrameOptions()
-    image = read_image(files.image)
+    turned = "" if image is not None else read_orientation(files.image)
+    image = read_image(files.image) if image is None else image
     shape = (image.shape[0], image.shape[1])
-    measured = _read_measurements(files, options, image) if measurements is None else measurements
+    measured = read_measurements(files, options, image) if measurements is None else measurements
     camera, camera_notes = _read_camera(files, options, measured, shape)
     if files.prior is not None:
         sourced = read_prior(files.prior, kind=options.prior_kind, floor=options.prior_floor)
@@ -273,7 +285,6 @@ def read_frame(
     prior, sparse = sourced.prior, measured.depth
     sizes: dict[str, tuple[int, ...]] = {"image": shape, "sparse": sparse.shape, "prior": prior.shape}
     check_content(files.paths(), sparse, prior)
-    turned = read_orientation(files.image)
     check_sizes(sizes, resized=options.resize_prior, scattered=options.scatter_sparse, exif=turned)
     prior = resize_prior(prior, shape)
     lost = 0
@@ -307,7 +318,8 @@ def read_frame(
     return FrameInputs(image, sparse, prior, valid, options.noise, camera, source, measured, tuple(notes), record)
 
 
-def _read_measurements(files: FrameFiles, options: FrameOptions, image: NDArray[np.uint8]) -> Measurements:
+def read_measurements(files: FrameFiles, options: FrameOptions, image: NDArray[np.uint8]) -> Measurements:
+    """The measurements of a frame: a depth map, or a cloud projected to the pixels of the image."""
     if files.points is not None:
         return _project_points(files, files.points, options, image)
     if files.sparse is None:
@@ -321,7 +333,7 @@ def _read_measurements(files: FrameFiles, options: FrameOptions, image: NDArray[
         notes = (facts.note,)
     depth = measured.values
     if files.confidence is not None:
-        depth, more = _without_doubtful(files.sparse, files.confidence, depth, options.min_confidence)
+        depth, more = without_doubtful(files.sparse, files.confidence, depth, options.min_confidence)
         notes += more
     camera = None if facts is None else facts.camera
     return Measurements(depth, measured.unit, measured.guessed, camera=camera, notes=notes)
@@ -348,32 +360,6 @@ def _project_points(files: FrameFiles, points: Path, options: FrameOptions, imag
     record = {"projection": found.record(), "alignment": {**vars(alignment), "aligned": alignment.aligned}}
     camera = None if options.projection.rotate else found.camera
     return Measurements(found.depth, camera=camera, cloud=found, notes=tuple(notes), record=record)
-
-
-def _without_doubtful(
-    sparse: Path, confidence: Path, depth: FloatArray, least: float
-) -> tuple[FloatArray, tuple[Note, ...]]:
-    """The measurements whose confidence is at least `least`, and a note that counts the others."""
-    levels = read_values(confidence)
-    if levels.shape != depth.shape:
-        raise InputError(
-            f"{param('confidence')} {confidence}: is {size_text(levels.shape)} and the sparse map "
-            f"{size_text(depth.shape)}; it must have one value for each pixel of the sparse map."
-        )
-    confirmed = mask_low_confidence(depth, levels, least)
-    before, after = (int(np.count_nonzero(values > 0)) for values in (depth, confirmed))
-    if before and not after:
-        raise InputError(
-            f"{param('confidence')} {confidence}: no measurement of {sparse} has a confidence of {least:g} or more "
-            f"(the largest is {float(np.nanmax(levels[depth > 0])):g}); lower {param('min_confidence')}."
-        )
-    if after == before:
-        return confirmed, ()
-    text = (
-        f"{before - after} of {before} measurements have a confidence below {least:g} and were left out; "
-        f"{param('min_confidence')} changes the limit."
-    )
-    return confirmed, (Note(NoteKind.LOW_CONFIDENCE, text),)
 
 
 def _read_camera(

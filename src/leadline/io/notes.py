@@ -15,6 +15,7 @@ class NoteKind(Enum):
     UNIT_GUESSED = "unit guessed"
     UNIT_FROM_SIDECAR = "unit as in the sidecar"
     REFERENCE_UNIT_GUESSED = "unit of the reference guessed"
+    UNIT_FROM_MEASUREMENTS = "unit of the reference as of the measurements"
     UNIT_IMPLAUSIBLE = "implausible distances"
     LOW_CONFIDENCE = "measurements of low confidence left out"
     RESIZED = "measurements moved to the image's pixels"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,11 +26,17 @@ _DTYPES = {
 }
 _BYTE_ORDERS = {"ascii": "=", "binary_little_endian": "<", "binary_big_endian": ">"}
 _COLOUR_NAMES = (("red", "green", "blue"), ("diffuse_red", "diffuse_green", "diffuse_blue"), ("r", "g", "b"))
-_WRITTEN_VERTEX = np.dtype([("xyz", "<f4", 3), ("rgb", "u1", 3)])
 
 
-def write_ply(path: str | os.PathLike[str], points: ArrayLike, colours: ArrayLike) -> None:
-    """Write coloured points as a binary little-endian PLY; points that are not finite are left out.
+def write_ply(
+    path: str | os.PathLike[str],
+    points: ArrayLike,
+    colours: ArrayLike,
+    *,
+    normals: ArrayLike | None = None,
+    triangles: ArrayLike | None = None,
+) -> None:
+    """Write coloured points, or a mesh, as a binary little-endian PLY; points that are not finite are left out.
 
     Parameters
     ----------
@@ -39,11 +46,15 @@ def write_ply(path: str | os.PathLike[str], points: ArrayLike, colours: ArrayLik
         x, y, z in metres; stored as float32.
     colours : (N, 3) array, uint8
         Red, green, blue of each point.
+    normals : (N, 3) array, float, optional
+        Unit vectors; stored as float32.
+    triangles : (T, 3) array, integer, optional
+        Indices of the points of each triangle; all points must then be finite.
 
     Raises
     ------
     InputError
-        A shape is not (N, 3), or a type is wrong.
+        A shape is not as above, or a type is wrong.
     FileError
         The file cannot be written.
     """
@@ -55,12 +66,29 @@ def write_ply(path: str | os.PathLike[str], points: ArrayLike, colours: ArrayLik
     with np.errstate(over="ignore"):  # values that float32 cannot hold become infinite and are left out
         single = xyz.astype(np.float32)
     kept = np.isfinite(single).all(axis=1)
-    vertices = np.empty(int(kept.sum()), dtype=_WRITTEN_VERTEX)
-    vertices["xyz"], vertices["rgb"] = single[kept], rgb[kept]
-    properties = [f"property float {axis}" for axis in "xyz"]
-    properties += [f"property uchar {name}" for name in ("red", "green", "blue")]
-    lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(vertices)}", *properties, "end_header", ""]
-    atomic_write(path, lambda part: part.write_bytes("\n".join(lines).encode("ascii") + vertices.tobytes()))
+    columns: dict[str, NDArray[Any]] = {"x y z": single}
+    if normals is not None:
+        columns["nx ny nz"] = np.asarray(normals, np.float32)
+        if columns["nx ny nz"].shape != xyz.shape:
+            raise InputError(f"{param('normals')} must have shape {xyz.shape}, got {np.shape(normals)} instead.")
+    columns["red green blue"] = rgb
+    dtype = np.dtype([(names, values.dtype.newbyteorder("<"), 3) for names, values in columns.items()])
+    vertices = np.empty(int(kept.sum()), dtype=dtype)
+    lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(vertices)}"]
+    for names, values in columns.items():
+        vertices[names] = values[kept]
+        lines += [f"property {'uchar' if values.dtype == np.uint8 else 'float'} {name}" for name in names.split()]
+    content = [vertices.tobytes()]
+    if triangles is not None:
+        corners = np.asarray(triangles)
+        if corners.ndim != 2 or corners.shape[1] != 3 or corners.dtype.kind not in "iu" or not kept.all():
+            raise InputError(f"{param('triangles')} must be (T, 3) integers, and all points finite.")
+        faces = np.empty(len(corners), dtype=[("count", "u1"), ("corners", "<i4", 3)])
+        faces["count"], faces["corners"] = 3, corners
+        lines += [f"element face {len(faces)}", "property list uchar int vertex_indices"]
+        content.append(faces.tobytes())
+    header = "\n".join([*lines, "end_header", ""]).encode("ascii")
+    atomic_write(path, lambda part: part.write_bytes(b"".join((header, *content))))
 
 
 def read_ply(path: str | os.PathLike[str]) -> tuple[FloatArray, NDArray[np.uint8] | None]:

@@ -1,4 +1,4 @@
-"""One completed image: its scores, response curves, completions at an exponent set by hand, views and points."""
+"""One completed image: its scores, response curves, completions at an exponent set by hand, and views."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ LARGEST_EXPONENT = 20.0
 _PROFILE_PAIRS = 4000  # each exponent of the profile fits all of them
 _SHOWN_POINTS = 1500  # points of a scatter plot on a page
 _CURVE_POINTS = 80
-_MOST_CLOUD_POINTS = 400_000
 # Relative values at the dark end of the ramp are at least these, or noise would look like an error.
 _LEAST_ERROR_RANGE, _LEAST_CHANGE_RANGE = 0.02, 0.01
 
@@ -98,6 +97,15 @@ class CompletedScene:
             return np.zeros(self.completion.depth.shape, dtype=bool)
         scored: BoolArray = (self.reference > 0) & np.isfinite(self.reference) & ~(self.sparse > 0)
         return scored
+
+    def values_at(self, row: int, column: int) -> dict[str, float]:
+        """The maps of the scene at a pixel in metres: those of depth, sigma, measured and reference that are known."""
+        completion = self.completion
+        maps = {"depth": completion.depth, "sigma": completion.sigma, "measured": self.sparse}
+        found = {name: float(values[row, column]) for name, values in maps.items() if values is not None}
+        if self.reference is not None:
+            found["reference"] = float(self.reference[row, column])
+        return {name: value for name, value in found.items() if math.isfinite(value) and value > 0}
 
     def median_sigma(self) -> float:
         """Median standard deviation of the depth in metres; NaN if it was not estimated."""
@@ -244,24 +252,6 @@ def draw_view(
     if name not in views:
         raise InputError(f"there is no view {name!r} of this result; {suggestion(name, views)}")
     return views[name]()
-
-
-def point_cloud_bytes(scene: CompletedScene, depth: FloatArray) -> bytes:
-    """A depth map as coloured points for a page: little endian, thinned evenly to 400,000.
-
-    Two uint32, the number of points n and of colourings c (image, depth and, if there is one, uncertainty); then (n, 3)
-    float32 in metres, x right, y down, z forward; then c times (n, 3) uint8.
-    """
-    low, high = colour_range(scene.completion.depth)
-    colours = [scene.image, colourise(depth, low=low, high=high)]
-    if scene.completion.sigma is not None:
-        colours.append(colourise(scene.completion.sigma, scheme="error"))
-    points = scene.camera.points(depth)
-    kept = np.flatnonzero(np.isfinite(points).all(axis=-1))
-    kept = kept[even_subset(kept.size, _MOST_CLOUD_POINTS)]
-    parts = [np.array([kept.size, len(colours)], "<u4"), points.reshape(-1, 3)[kept].astype("<f4")]
-    parts += [colour.reshape(-1, 3)[kept] for colour in colours]
-    return b"".join(part.tobytes() for part in parts)
 
 
 def _rounded(values: FloatArray) -> list[float]:

@@ -73,7 +73,7 @@ def test_example_views_exponent_and_slider(tab: Page) -> None:
 
 
 def test_points_are_drawn_and_turn(tab: Page) -> None:
-    tab.click('[data-example="lidar"]')
+    tab.click('[data-example="hole"]')
     finished(tab)
     tab.click('[data-view="points"]')
     tab.wait_for_selector("#cloud-colour")

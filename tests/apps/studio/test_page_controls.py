@@ -24,7 +24,7 @@ def test_the_position_in_the_queue_is_shown(tab: Page, server: Studio) -> None:
     gate = threading.Event()
 
     server.worker.submit("somebody else", "wait", lambda job: gate.wait(PATIENCE / 1000))
-    tab.click('[data-example="grid"]')
+    tab.click('[data-example="hole"]')
     tab.wait_for_selector("#progress-text:has-text('Waiting for 1 other job')")
     gate.set()
     finished(tab)
@@ -33,7 +33,7 @@ def test_the_position_in_the_queue_is_shown(tab: Page, server: Studio) -> None:
 def test_waiting_work_can_be_cancelled(tab: Page, server: Studio) -> None:
     gate = threading.Event()
     server.worker.submit("somebody else", "wait", lambda job: gate.wait(PATIENCE / 1000))
-    tab.click('[data-example="grid"]')
+    tab.click('[data-example="hole"]')
     tab.wait_for_selector("#progress-text:has-text('Waiting for 1 other job')")
     tab.click("#cancel")
     tab.wait_for_selector("#progress", state="hidden")
@@ -43,7 +43,7 @@ def test_waiting_work_can_be_cancelled(tab: Page, server: Studio) -> None:
 
 
 def test_quick_changes_of_a_comparison_show_the_last_one(tab: Page, server: Studio) -> None:
-    tab.click('[data-example="grid"]')
+    tab.click('[data-example="hole"]')
     finished(tab)
     tab.click('[data-view="compare"]')
     tab.wait_for_selector(".slide")
@@ -106,7 +106,7 @@ def test_units_can_be_entered_as_metres_per_count(tab: Page, scene: dict[str, Pa
 
 
 def test_the_way_back_to_the_examples(tab: Page) -> None:
-    tab.click('[data-example="grid"]')
+    tab.click('[data-example="hole"]')
     finished(tab)
     tab.click("#to-examples")
     assert tab.locator("#result").is_hidden()
@@ -130,7 +130,7 @@ def test_a_prior_of_the_command_is_selected(chromium: Browser, scene: dict[str, 
 
 
 def test_downloads_follow_the_exponent(tab: Page) -> None:
-    tab.click('[data-example="grid"]')
+    tab.click('[data-example="hole"]')
     finished(tab)
     _, fitted = download(tab, "Depth in metres")
     tab.focus("#exponent")
@@ -147,7 +147,7 @@ def test_downloads_follow_the_exponent(tab: Page) -> None:
 def test_wording_on_a_touch_screen(chromium: Browser, server: Studio) -> None:
     with open_tab(chromium, server, viewport=PHONE, has_touch=True, is_mobile=True) as tab:
         assert "Drop" not in tab.inner_text("#scene .lead")
-        tab.tap('[data-example="grid"]')
+        tab.tap('[data-example="hole"]')
         finished(tab)
         assert "Tap to set" in tab.inner_text("#chart-profile figcaption")
         tab.tap('[data-view="points"]')
@@ -157,7 +157,7 @@ def test_wording_on_a_touch_screen(chromium: Browser, server: Studio) -> None:
 
 
 def test_a_mouse_is_told_about_shift(tab: Page) -> None:
-    tab.click('[data-example="grid"]')
+    tab.click('[data-example="hole"]')
     finished(tab)
     tab.click('[data-view="points"]')
     tab.wait_for_selector("#cloud-colour")
@@ -168,7 +168,7 @@ def test_a_phone_needs_no_sideways_scrolling(tab: Page) -> None:
     tab.set_viewport_size(PHONE)  # type: ignore[arg-type]
     wide = "document.documentElement.scrollWidth"
     assert tab.evaluate(wide) <= PHONE["width"]
-    tab.click('[data-example="grid"]')
+    tab.click('[data-example="hole"]')
     finished(tab)
     for view in ("measurements", "points", "compare"):
         tab.click(f'[data-view="{view}"]')

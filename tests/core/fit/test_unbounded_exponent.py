@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from leadline.core.fit.curve import from_edge
 from leadline.core.fit.descent import StopReason
 from leadline.core.fit.estimator import FitStatus, fit_response
 from leadline.core.options import FitOptions
@@ -90,3 +91,8 @@ def test_real_scenes(name, case):
     assert (fit.descents[-1].stopped is StopReason.DOMAIN_EDGE) == (case == "outer")
     again = fit_response(pairs.paired_prior, pairs.measured, pairs.prior_range, start=fit.response)
     assert again.rmse == pytest.approx(fit.rmse, rel=1e-4)
+
+
+def test_a_trial_step_to_the_exponent_zero_is_rejected():
+    """A curve with this exponent has no pole; the step came up in the fit of a real scene with 50 measurements."""
+    assert from_edge(np.array([0.0, -0.5, 1e-10]), (-1.0, 1.0), (-1.5, 1.5)) is None

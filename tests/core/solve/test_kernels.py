@@ -47,7 +47,7 @@ def apply(p, code, data, bending, sign=1.0):
     out[[0, -1]] = out[:, [0, -1]] = 0
     count = kernels.block_count(p.shape[0] - 2)
     dots, squares = np.full(count, np.nan), np.full(count, np.nan)
-    kernels.apply_operator(p, code, None, None, None, out, number(data), number(bending), number(sign), dots, squares)
+    kernels.apply_operator(p, code, out, number(data), number(bending), number(sign), dots, squares)
     return out, dots, squares
 
 
@@ -118,8 +118,8 @@ def test_weighted_operator_is_the_explicit_matrix(shape, name, dtype, edges):
     for bending, sign in ((HEAVY, 1.0), (0.0, -1.0)):
         out = np.zeros(p.shape, np.float32)
         dots, squares = np.full(count, np.nan), np.full(count, np.nan)
-        scale = dtype(7e5), dtype(bending), dtype(sign)  # the data weight must be ignored: it is part of the masses
-        kernels.apply_operator(p, code, planes, mass, rhs, out, *scale, dots, squares)
+        scale = dtype(bending), dtype(sign)
+        kernels.apply_weighted_operator(p, code, planes, mass, rhs, out, *scale, dots, squares)
         masses = mass[1:-1, 1:-1].ravel().astype(float)
         expected = system(role, 0.0, bending, weights, masses) @ p[1:-1, 1:-1].ravel().astype(float)
         expected -= 0.0 if rhs is None else rhs[1:-1, 1:-1].ravel()

@@ -100,9 +100,14 @@ def test_too_few_measurements_or_a_constant_prior_fail(name):
     assert "constant" in method(name)(Prior(np.ones((2, 2))), np.array([[1.0, 2.0], [0, 0]])).status
 
 
-def test_non_positive_pixels_are_counted():
-    result = method("lad-metric")(Prior(np.array([[1.0, 2.0, 3.0, 0.5]])), np.array([[0.0, 1.0, 3.0, 0.0]]))
-    np.testing.assert_allclose(result.depth, [[np.nan, 1, 3, np.nan]], rtol=FIT_RTOL)  # s = 2 h - 3
+@pytest.mark.parametrize("name", ["gmetric", "lad-metric", "ransac-metric"])
+def test_pixels_without_a_positive_depth_fail_the_image_or_are_counted(name):
+    problem = Prior(np.array([[1.0, 2.0, 3.0, 0.5]])), np.array([[0.0, 1.0, 3.0, 0.0]])  # s = 2 h - 3
+    failed = method(name)(*problem)
+    assert failed.failed
+    assert failed.parameters["undefined"] == 2
+    result = method(name)(*problem, undefined="drop")
+    np.testing.assert_allclose(result.depth, [[np.nan, 1, 3, np.nan]], rtol=FIT_RTOL)
     assert result.status.startswith("ok, but 2 of 4 pixels")
 
 

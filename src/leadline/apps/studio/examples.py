@@ -1,11 +1,12 @@
-"""Example scenes: rooms that leadline renders, written to files like those of a user."""
+"""Example scenes: a room, a street and a desk that leadline renders, written to files like those of a user."""
 
 from __future__ import annotations
 
 import io
 import json
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -19,27 +20,36 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from leadline.datasets.rendered import Kind
+
 WIDTH, HEIGHT = 480, 360
 EXAMPLE_UNITS = {Role.SPARSE: "mm", Role.REFERENCE: "m"}
 """Units of the depth maps of the examples."""
-_LOCK = threading.Lock()  # two visitors must not render rooms at the same time
+_LOCK = threading.Lock()  # two visitors must not render at the same time
 
 
 @dataclass(frozen=True)
 class Example:
-    """A rendered room, and which of its pixels are measured."""
+    """A rendered scene, and which of its pixels are measured."""
 
     title: str
     text: str
-    seed: int
+    kind: Kind
     pattern: str
     as_cloud: bool = False  # the measurements are a point cloud and not a depth map
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)  # fields of the form that it sets
 
 
 EXAMPLES = {
-    "grid": Example("Depth sensor", "A coarse grid over the whole room, as from a small ToF sensor.", 0, "distributed"),
-    "hole": Example("Missing centre", "The same sensor without measurements in the centre of the image.", 1, "central"),
-    "lidar": Example("LiDAR", "Sixteen scan lines as a point cloud, with the camera file.", 2, "lidar:16", True),
+    "hole": Example("A room", "A depth sensor without measurements in the centre of the image.", "room", "central"),
+    "lidar": Example("A street", "32 lines of a LiDAR as a point cloud, with its camera.", "street", "lidar:32", True),
+    "glass": Example(
+        "Behind glass",
+        "A depth camera measures what lies behind a pane and a jar; these regions are left out.",
+        "desk",
+        "random:5000",
+        options={"outliers": "regions"},
+    ),
 }
 
 
@@ -48,7 +58,7 @@ def write_example(session: Session, name: str) -> None:
     import numpy as np
     from PIL import Image
 
-    from leadline.batch.frame import write_cloud
+    from leadline.batch.outputs import write_cloud
     from leadline.io.cameras import camera_record
     from leadline.io.depth import write_depth
 
@@ -68,7 +78,7 @@ def write_example(session: Session, name: str) -> None:
     np.save(uploads[Role.PRIOR].path, prior)
     uploads[Role.CAMERA].path.write_text(json.dumps(camera_record(camera)), encoding="utf-8")
     if example.as_cloud:
-        write_cloud(uploads[Role.SPARSE].path, camera, sparse, image)
+        write_cloud(uploads[Role.SPARSE].path, camera, sparse, image, edge_filter=False)
     else:
         write_depth(uploads[Role.SPARSE].path, sparse, "mm")
     for upload in uploads.values():
@@ -107,9 +117,10 @@ def _render(
     from leadline.datasets.rendered import network_like_prior, render
 
     with _LOCK:
-        scene = render(width, height, seed=example.seed)
+        scene = render(width, height, kind=example.kind)
         if scene.reference is None or not isinstance(scene.camera, Camera):
             raise TypeError("a rendered scene has a reference and a pinhole camera")
-        sparse = simulate(scene, example.pattern, dataset="studio").sparse
-        prior = network_like_prior(scene.reference, seed=example.seed)
+        measured = scene.sparse["sensor"].values if scene.sparse else scene.reference  # they differ behind glass
+        sparse = simulate(replace(scene, reference=measured), example.pattern, dataset="studio").sparse
+        prior = network_like_prior(scene.reference)
     return scene.image, sparse, prior, scene.reference, scene.camera

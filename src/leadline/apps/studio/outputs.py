@@ -6,7 +6,7 @@ import io
 import secrets
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,15 +18,19 @@ from leadline.apps.studio.sessions import Role, Session
 from leadline.base.errors import InputError
 from leadline.base.registry import suggestion
 from leadline.base.strict_json import dump_json
-from leadline.batch.frame import write_cloud, write_in_fitting_unit
+from leadline.batch.outputs import write_cloud, write_in_fitting_unit
 from leadline.core.fit.estimator import FitStatus
 from leadline.core.options import CompletionOptions
+from leadline.core.outliers import Outliers
 from leadline.io.depth import write_depth
 from leadline.io.files import file_hash
+from leadline.io.mesh import write_surface_mesh
 from leadline.io.notes import NoteKind
 from leadline.io.units import png_units
 from leadline.report.colour import Picture, Scheme, colour_bar, colour_range
 from leadline.report.completed_scene import draw_view, error_range
+from leadline.report.scene_geometry import map_regions
+from leadline.report.tiles import depth_ticks
 
 if TYPE_CHECKING:
     from leadline.priors.predictor import Predictor
@@ -38,13 +42,14 @@ _DOWNLOADS = {
     "depth.png": "Depth, 16-bit PNG",
     "sigma.npy": "Uncertainty in metres (npy)",
     "cloud.ply": "Point cloud (PLY)",
+    "mesh.glb": "Mesh with the image as its texture (GLB)",
     "report.json": "Record of settings and results (JSON)",
     "sparse.npy": "Measurements as used",
     "prior.npy": "Prior as used",
 }
 """Titles of the files to download, by the end of their names."""
-_OF_THE_DEPTH = ("depth.npy", "depth.png", "cloud.ply")
-_MEDIA_TYPES = {".png": "image/png", ".json": "application/json"}
+_OF_THE_DEPTH = ("depth.npy", "depth.png", "cloud.ply", "mesh.glb")
+_MEDIA_TYPES = {".png": "image/png", ".json": "application/json", ".glb": "model/gltf-binary"}
 _WARNINGS = {
     NoteKind.UNIT_GUESSED,
     NoteKind.REFERENCE_UNIT_GUESSED,
@@ -62,7 +67,9 @@ def summarize(
     scene, completion = result.scene, result.scene.completion
     height, width = completion.depth.shape
     near, far = colour_range(completion.depth)
-    views = {"error": scene.reference is not None, "normals": True, "uncertainty": completion.sigma is not None}
+    regions = describe_regions(result)
+    views = {"regions": bool(regions), "error": scene.reference is not None, "normals": True}
+    views["uncertainty"] = completion.sigma is not None
     uncertainty = None
     if completion.sigma is not None:  # `high` is at the dark end of the colour ramp
         uncertainty = {"median": scene.median_sigma(), "high": colour_range(completion.sigma, "error")[1]}
@@ -73,6 +80,8 @@ def summarize(
         "views": ["image", "measurements", "prior", "depth", *(name for name, shown in views.items() if shown)],
         "near": near,
         "far": far,
+        "ticks": depth_ticks(near, far, closest=0.15),
+        "regions": regions,
         "measurements": completion.fit.count,
         "measurements_removed": result.measurements_removed,
         "outliers": result.outliers,
@@ -91,6 +100,32 @@ def summarize(
     }
 
 
+def describe_regions(result: Result) -> list[dict[str, Any]]:
+    """The regions of outliers that were found, in the order of their numbers, and whether each is used all the same."""
+    regions = () if result.found is None else result.found.regions
+    return [
+        {"text": region.describe(), "count": region.count, "kept": label in result.request.kept_regions}
+        for label, region in enumerate(regions, 1)
+    ]
+
+
+def encode_regions(result: Result) -> bytes:
+    """The map of the regions of outliers: its width and height as two uint32, then (height, width) uint16."""
+    labels = map_regions(result.found or Outliers.none(), result.scene.sparse)
+    return np.array(labels.shape[::-1], "<u4").tobytes() + labels.astype("<u2").tobytes()
+
+
+def values_at(result: Result, row: int, column: int) -> dict[str, float]:
+    """The values of a result at a pixel in metres, those of compared methods as ``depth-NAME``."""
+    height, width = result.scene.completion.depth.shape
+    if not (0 <= row < height and 0 <= column < width):
+        raise InputError(f"there is no such pixel; the image is {width}x{height}.")
+    others = {} if result.held is None else {"held": result.held.depth}
+    others |= {f"depth-{name}": depth for name, depth in result.methods.items()}
+    more = {name: float(depth[row, column]) for name, depth in others.items()}
+    return {**result.scene.values_at(row, column), **more}
+
+
 def _notes(session: Session, result: Result) -> list[dict[str, Any]]:
     """Remarks about a result, and whether each is shown as a warning."""
     completion = result.scene.completion
@@ -104,9 +139,10 @@ def _notes(session: Session, result: Result) -> list[dict[str, Any]]:
     if result.measurements_removed:
         notes.append((f"{result.measurements_removed:,} measurements under the drawn mask were removed.", False))
     if completion.outliers is not None and completion.outliers.prior_error is not None:
-        notes += [
-            (f"{line[0].upper()}{line[1:]}.", bool(result.outliers)) for line in completion.outliers.describe_regions()
-        ]
+        lines = (line.removeprefix("region ") for line in completion.outliers.describe_regions())
+        notes += [(f"Outlier region: {line}.", bool(result.outliers)) for line in lines]
+        for region in describe_regions(result):
+            notes += [(f"Region kept by hand: {region['text']}.", True)] if region["kept"] else []
     elif result.outliers:
         notes.append((f"{result.outliers:,} outliers were removed: they contradict all their neighbours.", True))
     if result.camera_source is CameraSource.ASSUMED:
@@ -174,12 +210,14 @@ def _write(path: Path, result: Result, kind: str) -> None:
         write_in_fitting_unit({path: result.depth}, png_units(result.inputs.unit))
     elif kind == "cloud.ply":
         write_cloud(path, scene.camera, result.depth, scene.image)
+    elif kind == "mesh.glb":
+        write_surface_mesh(path, result.depth, scene.camera, scene.image)
     elif kind == "prior.npy":
         np.save(path, scene.prior.values)
     elif kind == "sigma.npy" and scene.completion.sigma is not None:
         np.save(path, scene.completion.sigma)
     else:
-        write_depth(path, scene.sparse if kind == "sparse.npy" else result.depth, "m")
+        write_depth(path, result.used if kind == "sparse.npy" else result.depth, "m")
 
 
 def _record(session: Session, result: Result) -> dict[str, Any]:
@@ -195,6 +233,7 @@ def _record(session: Session, result: Result) -> dict[str, Any]:
         "prior_source": result.request.prior,
         "camera_source": result.camera_source.value,
         "measurements_removed_by_hand": result.measurements_removed,
+        "regions_kept_by_hand": sorted(result.request.kept_regions),
         "notes": [session.render(note.text) for note in result.notes],
         "result": result.scene.completion.to_dict(),
         "exponent_set_by_hand": None if held is None else {**vars(held.response), "rmse": held.rmse},
@@ -206,13 +245,13 @@ def make_recipe(
 ) -> dict[str, str]:
     """The command line and the Python program that compute the same depth as the page.
 
-    With a drawn mask both begin with the measurements as used, which can be downloaded. Without `show_folders` the
-    model of a network is named without its folder, which visitors from other machines should not see.
+    With a drawn mask or kept regions both begin with the measurements as used, which can be downloaded. Without
+    `show_folders` a network is named without the folder of its model, which visitors from elsewhere should not see.
     """
     names = session.names()
     inputs, options, head, spec = {"image": names[Role.IMAGE]}, dict[str, Any](), "", None
     sizes = result.inputs.record["sizes"]
-    if result.measurements_removed:
+    if result.measurements_removed or result.request.kept_regions:
         inputs["sparse"], options["unit"] = f"{result.files.stem}_sparse.npy", "m"
         head = f"# {inputs['sparse']}: “Measurements as used”, downloaded from the page\n"
     elif result.files.points is not None:
@@ -227,7 +266,7 @@ def make_recipe(
         spec = predictors[result.request.prior].spec if show_folders else result.request.prior.replace(": ", ":")
     if sizes["prior"] != sizes["image"]:
         options["resize_prior"] = True
-    if sizes["sparse"] != sizes["image"] and not result.measurements_removed:
+    if sizes["sparse"] != sizes["image"] and not head:
         options["scatter_sparse"] = True
     return {
         "command": head + _command(inputs, options, spec, result),
@@ -242,13 +281,15 @@ def _command(inputs: Mapping[str, str], options: Mapping[str, Any], spec: str | 
             flag = "--" + name.replace("_", "-")
             words += [flag] if value is True else [flag, value]
     words += ["--sigma"] if result.request.uncertainty else []
-    return shlex.join([*words, *result.flags, "-o", "out/"])
+    flags = [flag for flag in result.flags if not (result.request.kept_regions and flag.startswith("--outliers"))]
+    return shlex.join([*words, *flags, "-o", "out/"])
 
 
 def _program(inputs: Mapping[str, str], options: Mapping[str, Any], spec: str | None, result: Result) -> str:
     paths = ", ".join(f"{name}=Path({value!r})" for name, value in inputs.items())
     settings = ", ".join(f"{name}={value!r}" for name, value in options.items())
     predict = "" if spec is None else f", Predictor({spec!r}).predict"
+    options_used = replace(result.options, outliers="keep") if result.request.kept_regions else result.options
     arguments = "frame.prior, frame.sparse" + ", uncertainty=True" * result.request.uncertainty
     lines = [
         "from pathlib import Path",
@@ -259,7 +300,7 @@ def _program(inputs: Mapping[str, str], options: Mapping[str, Any], spec: str | 
         "",
         f"files = FrameFiles({paths})",
         f"frame = read_frame(files, FrameOptions({settings}){predict})",
-        f"result = leadline.complete({arguments}, options={_options_source(result.options)})",
+        f"result = leadline.complete({arguments}, options={_options_source(options_used)})",
         "print(result)",
         "result.depth  # (H, W), metres",
     ]

@@ -41,7 +41,8 @@ from leadline.io.depth import DEPTH_SUFFIXES
 from leadline.io.units import UNITS
 from leadline.priors import PRIORS
 from leadline.priors.model_files import needs_download
-from leadline.report.completed_scene import change_range, point_cloud_bytes
+from leadline.report.completed_scene import change_range
+from leadline.report.scene_geometry import encode_points
 
 if TYPE_CHECKING:
     from leadline.apps.studio.server import Studio
@@ -231,7 +232,17 @@ def get_view(call: Call) -> Reply:
 
 def get_points(call: Call) -> Reply:
     result = call.result()
-    return Reply(point_cloud_bytes(result.scene, result.depth), "application/octet-stream")
+    return Reply(encode_points(result.scene, result.depth), "application/octet-stream")
+
+
+def get_regions(call: Call) -> Reply:
+    return Reply(outputs.encode_regions(call.result()), "application/octet-stream")
+
+
+def get_values(call: Call) -> Reply:
+    """The values of a result at one pixel in metres."""
+    row, column = (int(text) if text.isdecimal() else -1 for text in (call.path["row"], call.path["column"]))
+    return reply_json(outputs.values_at(call.result(), row, column))
 
 
 def get_download(call: Call) -> Reply:
@@ -257,13 +268,14 @@ def post_cancel(call: Call) -> Reply:
     return reply_json({})
 
 
-def load_example(call: Call, request: NameRequest, job: Job) -> dict[Role, FileFacts]:
-    """Write the files of an example and describe them."""
+def load_example(call: Call, request: NameRequest, job: Job) -> dict[str, Any]:
+    """Write the files of an example and describe them, with the options that it sets."""
     job.report("Rendering the example")
     write_example(call.session, request.name)
     uploads = call.session.files.values()
     call.session.readable.update(upload.path for upload in uploads)  # this program wrote them
-    return {upload.role: inspect_upload(upload, EXAMPLE_UNITS.get(upload.role)) for upload in uploads}
+    files = {upload.role: inspect_upload(upload, EXAMPLE_UNITS.get(upload.role)) for upload in uploads}
+    return {"files": files, "options": EXAMPLES[request.name].options}
 
 
 def inspect_file(call: Call, request: RoleRequest, job: Job) -> FileFacts:
@@ -363,6 +375,8 @@ ENDPOINTS = (
     Endpoint("GET", "/api/input/{role}", get_input),
     Endpoint("GET", "/api/view/{revision}/{name}", get_view),
     Endpoint("GET", "/api/points/{revision}", get_points),
+    Endpoint("GET", "/api/regions/{revision}", get_regions),
+    Endpoint("GET", "/api/values/{revision}/{column}/{row}", get_values),
     Endpoint("GET", "/api/download/{revision}/{kind}", get_download),
     Endpoint("POST", "/api/forget", post_forget, Access.PAGE),
     Endpoint("POST", "/api/remove", post_remove, Access.PAGE),

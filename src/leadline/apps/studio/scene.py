@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from leadline.apps.studio.form import parse_options
 from leadline.apps.studio.jobs import Job, JobCancelled
@@ -20,15 +21,15 @@ from leadline.base.limited_process import CallStopped, LimitedProcess
 from leadline.base.registry import suggestion
 from leadline.batch.frame import ensure_compiled
 from leadline.core.options import CompletionOptions
+from leadline.core.outliers import Outliers
 from leadline.core.prior import PriorKindOrAuto
 from leadline.geometry.cameras import Camera
 from leadline.io.frames import FrameFiles, FrameInputs, FrameOptions, Predict, read_frame
-from leadline.io.notes import Note, NoteKind, rename_parameter
+from leadline.io.notes import Note
 from leadline.priors.hub import supervise
 from leadline.report.completed_scene import CompletedScene, HeldExponent, SceneScores
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from leadline.io.priors import SourcedPrior
@@ -55,6 +56,7 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     reference_unit: str | None = None
     uncertainty: bool = False
     options: dict[str, str] = {}  # msgspec copies an empty default
+    kept_regions: frozenset[int] = frozenset()  # regions of outliers, counted from 1, whose measurements are used
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Result:
     camera_source: CameraSource
     measurements_removed: int  # under the drawn mask
     notes: tuple[Note, ...]
+    found: Outliers | None = None  # all that the policy found, including those of the kept regions
     held: HeldExponent | None = None
     methods: dict[str, FloatArray] = field(default_factory=dict)  # depth maps of other methods
 
@@ -106,9 +109,17 @@ class Result:
 
     @property
     def outliers(self) -> int:
-        """Number of measurements that were removed as outliers."""
+        """Number of measurements that were left out as outliers."""
         found = self.scene.completion.outliers
         return 0 if found is None else int(found.where.size)
+
+    @property
+    def used(self) -> FloatArray:
+        """The measurements without those that were left out by hand: what the same command has to start from."""
+        outliers = self.scene.completion.outliers
+        if not self.request.kept_regions or outliers is None:
+            return self.scene.sparse
+        return _without(self.scene.sparse, outliers)
 
     @property
     def method_name(self) -> str:
@@ -124,8 +135,6 @@ class Result:
 
 def inspect_upload(upload: Upload, unit: str | None) -> FileFacts:
     """Read a file and return facts about its content."""
-    import numpy as np
-
     from leadline.io.cameras import read_camera, read_extrinsics
     from leadline.io.clouds import read_cloud
     from leadline.io.depth import read_depth, read_image, read_values
@@ -172,6 +181,7 @@ def complete_scene(
 ) -> Result:
     """Complete the scene of `uploads`; `report` is called with a sentence at the beginning of each stage."""
     from leadline.core import pipeline
+    from leadline.core.inputs import check_inputs
     from leadline.io.frame_checks import exclude_painted
 
     flags, options = parse_options(request.options)
@@ -199,12 +209,41 @@ def complete_scene(
         options, lambda: report("Compiling the kernels, which happens once per installation and takes about a minute")
     )
     report("Completing")
-    completion = pipeline.complete(inputs.prior, sparse, uncertainty=request.uncertainty, options=options)
+    found, used, policy = None, sparse, options
+    if request.kept_regions:
+        if options.outliers != "regions":
+            raise InputError(f"a region can be kept only with {param('outliers', 'regions')}.")
+        found = pipeline.remove_outliers(check_inputs(inputs.prior, sparse).pairs, "regions")[1] or Outliers.none()
+        used, policy = _without(sparse, _drop_regions(found, request.kept_regions)), replace(options, outliers="keep")
+    completion = pipeline.complete(inputs.prior, used, uncertainty=request.uncertainty, options=policy)
     if completion.fit.count == 0:
         raise InputError(f"{completion.fit.status.value}.")
+    if found is not None:
+        completion = replace(completion, options=options, outliers=_drop_regions(found, request.kept_regions))
     scene = CompletedScene(files.stem, inputs.image, inputs.prior, sparse, reference, camera, completion)
     notes = (*inputs.notes, *reference_notes)
-    return Result(next(_REVISIONS), request, flags, files, inputs, scene, source, removed, notes)
+    found = found or completion.outliers
+    return Result(next(_REVISIONS), request, flags, files, inputs, scene, source, removed, notes, found)
+
+
+def _drop_regions(outliers: Outliers, kept: Collection[int]) -> Outliers:
+    """The outliers without those of the kept regions; the others are counted anew."""
+    labels = [label for label in range(1, len(outliers.regions) + 1) if label not in kept]
+    left = np.isin(outliers.region, [0, *labels])
+    return replace(
+        outliers,
+        where=outliers.where[left],
+        deviation=outliers.deviation[left],
+        threshold=outliers.threshold[left],
+        region=np.searchsorted([0, *labels], outliers.region[left]).astype(np.int32),
+        regions=tuple(outliers.regions[label - 1] for label in labels),
+    )
+
+
+def _without(sparse: FloatArray, outliers: Outliers) -> FloatArray:
+    used = sparse.copy()
+    used.flat[outliers.where] = np.nan
+    return used
 
 
 def run_method_on(result: Result, name: str) -> FloatArray:
@@ -291,19 +330,10 @@ def _predict(
 def _read_reference(
     uploads: Uploads, request: CompleteRequest, inputs: FrameInputs
 ) -> tuple[FloatArray | None, tuple[Note, ...]]:
-    from leadline.io.depth import read_depth
+    from leadline.io.frame_checks import read_reference
 
     upload = uploads.get(Role.REFERENCE)
     if upload is None:
         return None, ()
-    try:
-        measured = read_depth(upload.path, request.reference_unit)
-    except LeadlineError as error:
-        raise InputError(rename_parameter(error.render(param), "unit", "reference_unit")) from error
-    sizes = [f"{shape[1]}x{shape[0]}" for shape in (measured.values.shape, inputs.sparse.shape)]
-    if sizes[0] != sizes[1]:
-        raise InputError(f"{upload.name}: the ground truth is {sizes[0]} and the image {sizes[1]}; make them equal.")
-    if not measured.guessed:
-        return measured.values, ()
-    text = f"The unit of the ground truth was guessed: {measured.unit}. Set {param('reference_unit')} if it is wrong."
-    return measured.values, (Note(NoteKind.REFERENCE_UNIT_GUESSED, text),)
+    stated = None if inputs.measurements.unit_guessed or inputs.measurements.cloud is not None else inputs.unit
+    return read_reference(upload.path, request.reference_unit, inputs.sparse, stated)

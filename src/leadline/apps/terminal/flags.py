@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 
 import click
 
-from leadline.apps.terminal.commands import PATH, PRESET, PRIOR, Numbers, key_value_option, option
+from leadline.apps.terminal.commands import PATH, PRESET, PRIOR, Numbers, key_value_option, option, output_option
 from leadline.base.errors import InputError, param
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
 from leadline.priors import RECOMMENDED
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from leadline.priors.predictor import Predictor
 
 
+MESH_FORMATS = ("glb", "ply")
 KINDS = ("depth", "disparity", "log_depth", "auto")
 _PREFIX = "prior_"
 Made = TypeVar("Made")
@@ -141,6 +142,27 @@ def prior_flags(
         return collect
 
     return decorate
+
+
+edge_filter_flag = output_option(
+    "--edge-filter/--no-edge-filter",
+    default=True,
+    help="Leave pixels between two objects out of clouds and meshes; the depth keeps them.",
+)
+
+
+def geometry_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a command with the flags of point clouds and meshes, which are fields of `OutputOptions`."""
+    cloud = output_option(
+        "--ply", is_flag=True, help="Also write a point cloud with colours and normals; needs a camera."
+    )
+    mesh = output_option(
+        "--mesh",
+        type=click.Choice(MESH_FORMATS),
+        help="Also write a mesh: glb, textured by the image, or ply, with the colours of its points; needs a camera.",
+    )
+    decorated: Callable[..., Any] = cloud(mesh(edge_filter_flag(function)))
+    return decorated
 
 
 PRESETS = {"best": CompletionOptions.best, "paper": CompletionOptions.paper}

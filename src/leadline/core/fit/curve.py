@@ -176,7 +176,7 @@ def from_edge(at: Float64Array, ends: Range, domain: Range) -> tuple[Theta, Floa
     G = (1 + d) / (1 + d - p), which gives q_o - q_m.
     """
     lam, q_m, d = map(float, at)
-    if not math.isfinite(d):
+    if lam == 0.0 or not math.isfinite(d):  # with the exponent 0 a curve has no pole
         return None
     m = int(lam > 0)
     _x_m, length, reach = ends[m], ends[1 - m] - ends[m], domain[1 - m] - ends[m]

@@ -133,9 +133,7 @@ class Problem:
 def sum_chunks(sums: Float64Array) -> Sums:
     """Cost, J^T r and J^T J from the sums of all chunks; the cost is infinite if any sum is not finite."""
     total = sums.sum(axis=0)
-    cost = float(total[0])
-    usable = bool(np.isfinite(total).all())
-    return cost if usable else math.inf, total[1:4], total[UPPER_TRIANGLE]
+    return float(total[0]) if math.isfinite(total.sum()) else math.inf, total[1:4], total[UPPER_TRIANGLE]
 
 
 def strided_subset(count: int) -> IndexArray | None:
@@ -172,9 +170,8 @@ class _Position:
         self.theta = theta
         slopes[:, 0] *= math.cosh(at[0])
         cost, gradient, matrix = problem(theta)
-        with np.errstate(over="ignore", invalid="ignore"):  # extreme magnitudes give a step that is rejected
-            self.gradient, self.matrix = slopes.T @ gradient, slopes.T @ matrix @ slopes
-        if np.isfinite(self.gradient).all() and np.isfinite(self.matrix).all():
+        self.gradient, self.matrix = slopes.T @ gradient, slopes.T @ matrix @ slopes
+        if math.isfinite(self.gradient.sum() + self.matrix.sum()):
             self.cost = cost
 
     def is_beyond_edge(self, problem: Objective) -> bool:
@@ -188,6 +185,7 @@ class _Position:
         return cls(problem, at, edge)
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # extreme magnitudes give a step that is rejected
 def levenberg_marquardt(
     problem: Objective, theta: Theta, max_iterations: int, tolerance: float, *, fixed_exponent: bool = False
 ) -> tuple[Theta, list[float], int, StopReason]:
@@ -227,11 +225,10 @@ def levenberg_marquardt(
         flat = flat + 1 if is_flat else 0
         step = trial - here.at
         if there.cost < math.inf:
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                missed = there.gradient - here.gradient - (here.matrix + secant) @ step
-                product = float(missed @ step)
-                update = np.outer(missed, missed) / product
-            if abs(product) > 1e-8 * math.hypot(*missed) * math.hypot(*step) and np.isfinite(update).all():
+            missed = there.gradient - here.gradient - (here.matrix + secant) @ step
+            product = float(missed @ step)
+            update = missed * missed[:, np.newaxis] / product
+            if abs(product) > 1e-8 * math.hypot(*missed) * math.hypot(*step) and math.isfinite(update.sum()):
                 secant = secant + update
         if there.cost < here.cost:
             expected = -float(step @ (2 * here.gradient + here.matrix @ step))
@@ -279,23 +276,28 @@ def descend(
 
 def _step(here: _Position, secant: Float64Array, damping: float, free: list[bool]) -> tuple[Float64Array, float]:
     """The damped step in the free coordinates, and the decrease of the cost that the undamped one predicts."""
-    chosen = np.flatnonzero(free)
-    block = np.ix_(chosen, chosen)
-    size = np.sqrt(np.maximum(here.matrix.diagonal()[chosen], 1e-300))
-    with np.errstate(over="ignore"):
-        matrix, gradient = here.matrix[block] / size / size[:, np.newaxis], here.gradient[chosen] / size
-    curvatures, axes = np.linalg.eigh(matrix)
-    with np.errstate(over="ignore", invalid="ignore"):
-        corrected = matrix + secant[block] / np.outer(size, size)
-    if np.isfinite(corrected).all():
-        others, other_axes = np.linalg.eigh(corrected)
-        if others[0] > MIN_CURVATURE * max(curvatures[0], 0.0):
-            curvatures, axes = others, other_axes
-    curvatures, along = np.maximum(curvatures, 1e-14), axes.T @ gradient
-    step = np.zeros(3)
-    step[chosen] = -(axes @ (along / (curvatures + damping))) / size
-    with np.errstate(over="ignore"):  # next to a pole the gradient of the penalty is huge
-        return step, float((along * along / curvatures).sum())
+    matrix, gradient = here.matrix, here.gradient
+    everything = all(free)
+    if not everything:
+        chosen = np.flatnonzero(free)
+        block = np.ix_(chosen, chosen)
+        matrix, gradient, secant = matrix[block], gradient[chosen], secant[block]
+    size = np.sqrt(np.maximum(matrix.diagonal(), 1e-300))
+    scaled = matrix / size / size[:, np.newaxis]
+    corrected = scaled + secant / (size * size[:, np.newaxis])
+    usable = math.isfinite(corrected.sum())
+    # Both decompositions in one call, because a call takes longer than the decomposition.
+    values, vectors = np.linalg.eigh(np.stack((scaled, corrected if usable else scaled)))
+    used = int(usable and values[1, 0] > MIN_CURVATURE * max(values[0, 0], 0.0))
+    curvatures, axes = np.maximum(values[used], 1e-14), vectors[used]
+    along = axes.T @ (gradient / size)
+    step = -(axes @ (along / (curvatures + damping))) / size
+    predicted = float((along * along / curvatures).sum())
+    if everything:
+        return step, predicted
+    whole = np.zeros(3)
+    whole[chosen] = step
+    return whole, predicted
 
 
 def _extent(problem: Objective, theta: Theta) -> float:

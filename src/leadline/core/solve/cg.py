@@ -77,21 +77,30 @@ class Operator:
 
     def apply(self, p: Float32Array, out: Float32Array) -> float:
         """Compute out = Q p; returns p . Q p."""
-        dots, squares = self._partial_sums()
-        factors = np.float32(self.data), np.float32(self.laplacian), np.float32(1)
-        kernels.apply_operator(p, self.code, self.edges, self.mass, None, out, *factors, dots, squares)
-        return float(dots.sum())
+        return float(self._run(p, None, out, 1.0)[0].sum())
 
-    def residual(self, field: Float64Array, rhs: Float64Array | None, out: Float32Array) -> float:
+    def residual(self, field: Float64Array, rhs: Float32Array | None, out: Float32Array) -> float:
         """Compute out = rhs - Q field, in float64 until the result is stored; returns its norm."""
-        dots, squares = self._partial_sums()
-        factors = self.data, self.laplacian, -1.0
+        squares = self._run(field, rhs, out, -1.0)[1]
         if self.edges is None and rhs is not None:  # the kernel for unit edges takes no right-hand side
-            kernels.apply_operator(field, self.code, None, None, None, out, *factors, dots, squares)
             np.add(out, rhs, out=out, where=self.code >= kernels.FREE, casting="same_kind")
-            return float(np.sqrt(np.einsum("ij,ij->i", out, out, dtype=np.float64).sum()))
-        kernels.apply_operator(field, self.code, self.edges, self.mass, rhs, out, *factors, dots, squares)
+            squares = np.einsum("ij,ij->i", out, out, dtype=np.float64)
         return float(np.sqrt(squares.sum()))
+
+    def _run(
+        self, p: FloatArray, rhs: Float32Array | None, out: Float32Array, sign: float
+    ) -> tuple[Float64Array, Float64Array]:
+        """Compute out = sign (Q p - rhs); returns the sums of p out and of out^2 over blocks of rows."""
+        count = kernels.block_count(self.code.shape[0] - 2)
+        sums = np.zeros(count), np.zeros(count)
+        number = p.dtype.type  # the kernels compute in the type of p
+        data, laplacian = number(self.data), number(self.laplacian)
+        if self.edges is None or self.mass is None:
+            kernels.apply_operator(p, self.code, out, data, laplacian, number(sign), *sums)
+        else:
+            terms = self.edges, self.mass, rhs
+            kernels.apply_weighted_operator(p, self.code, *terms, out, laplacian, number(sign), *sums)
+        return sums
 
     def diagonal(self, row: IndexArray, column: IndexArray) -> Float64Array:
         """Return Q_pp = data + a + laplacian (a^2 + sum of w^2) at padded indices, with a the sum of the edges w."""
@@ -106,10 +115,6 @@ class Operator:
             degree, squares, mass = weights.sum(axis=0), (weights**2).sum(axis=0), self.mass[row, column]
         diagonal: Float64Array = mass + degree + self.laplacian * (degree**2 + squares)
         return diagonal
-
-    def _partial_sums(self) -> tuple[Float64Array, Float64Array]:
-        count = kernels.block_count(self.code.shape[0] - 2)
-        return np.zeros(count), np.zeros(count)
 
 
 class Jacobi:
@@ -134,7 +139,7 @@ def conjugate_gradients(
     operator: Operator,
     precondition: Jacobi | VCycle,
     x: Float64Array,
-    rhs: Float64Array | None,
+    rhs: Float32Array | None,
     work: tuple[Float32Array, Float32Array],
     options: ReconstructionOptions,
     *,

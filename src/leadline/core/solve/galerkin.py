@@ -21,7 +21,7 @@ from numba import prange
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, compiled
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
-from leadline.core.solve.multigrid import SERIAL_BELOW, Planes
+from leadline.core.solve.multigrid import Planes, run_blocks
 
 # Planes of a prolongation: the fine pixel, and the corner of the cell that the weight belongs to.
 CENTRE, TOP_0, TOP_1, LEFT_0, LEFT_2, MIDDLE_0, MIDDLE_1, MIDDLE_2, MIDDLE_3 = range(9)
@@ -33,10 +33,10 @@ def coarsen(
     edges: Planes, mass: Float32Array, prolongation: Planes, coarse_edges: Planes, coarse_mass: Float32Array
 ) -> None:
     """Fill the interpolation to a level with these edges and masses, and the edges and masses of the coarse level."""
-    run = _coarsen_parallel if mass.size >= SERIAL_BELOW else _coarsen_serial
     count = coarse_block_count(prolongation.shape[1] - 2)
+    arrays = edges, mass, prolongation, coarse_edges, coarse_mass
     for phase in (_BORDERS, _MIDDLES, _CELLS):
-        run(phase, count, edges, mass, prolongation, coarse_edges, coarse_mass)
+        run_blocks(_coarsen_parallel, _coarsen_block, mass.size, count, phase, *arrays)
 
 
 def coarse_block_count(height: int) -> int:
@@ -109,7 +109,7 @@ def _assemble_row(above, here, edges, mass, i):
 
 
 @compiled()
-def _coarsen_block(phase, block, edges, mass, weights, coarse_edges, coarse_mass):
+def _coarsen_block(block, phase, edges, mass, weights, coarse_edges, coarse_mass):
     """Run one phase on one block of coarse rows; a phase reads what the one before has written in other blocks."""
     first = 1 + block * COARSE_ROWS
     last = min(first + COARSE_ROWS, weights.shape[1] - 1)
@@ -130,15 +130,9 @@ def _coarsen_block(phase, block, edges, mass, weights, coarse_edges, coarse_mass
 
 # One parallel loop serves all phases, because each parallel loop costs most of a second to compile.
 @compiled(parallel=True)
-def _coarsen_parallel(phase, count, edges, mass, weights, coarse_edges, coarse_mass):
+def _coarsen_parallel(count, phase, edges, mass, weights, coarse_edges, coarse_mass):
     for block in prange(count):
-        _coarsen_block(phase, np.int64(block), edges, mass, weights, coarse_edges, coarse_mass)
-
-
-@compiled()
-def _coarsen_serial(phase, count, edges, mass, weights, coarse_edges, coarse_mass):
-    for block in range(count):
-        _coarsen_block(phase, block, edges, mass, weights, coarse_edges, coarse_mass)
+        _coarsen_block(np.int64(block), phase, edges, mass, weights, coarse_edges, coarse_mass)
 
 
 @compiled(fastmath=STENCIL)
@@ -201,39 +195,33 @@ def middle_weights_row(edges, mass, weights, i):
 
 
 @compiled(fastmath=STENCIL)
-def restrict_row(above, row, below, weights, i, out):
-    """Compute the coarse row i of the restriction P^T r from the three fine rows around it."""
-    centre, top_0, top_1 = weights[CENTRE, i], weights[TOP_0, i], weights[TOP_1, i]
-    left_0, left_2 = weights[LEFT_0, i], weights[LEFT_2, i - 1]
-    middle_0, middle_1 = weights[MIDDLE_0, i], weights[MIDDLE_1, i]
-    middle_2, middle_3 = weights[MIDDLE_2, i - 1], weights[MIDDLE_3, i - 1]
-    for j in range(1, out.size - 1):
+def restrict_row(fine, above, row, below, weights, i, out):
+    """Compute the coarse row i of the restriction P^T r from the three rows of `fine` around it."""
+    for j in range(1, out.shape[1] - 1):
         m = 2 * j - 1
-        value = centre[j] * row[m] + (top_0[j] * row[m + 1] + top_1[j - 1] * row[m - 1])
-        value += left_0[j] * below[m] + (middle_0[j] * below[m + 1] + middle_1[j - 1] * below[m - 1])
-        value += left_2[j] * above[m] + (middle_2[j] * above[m + 1] + middle_3[j - 1] * above[m - 1])
-        out[j] = value
+        value = weights[CENTRE, i, j] * fine[row, m]
+        value += weights[TOP_0, i, j] * fine[row, m + 1] + weights[TOP_1, i, j - 1] * fine[row, m - 1]
+        value += weights[LEFT_0, i, j] * fine[below, m]
+        value += weights[MIDDLE_0, i, j] * fine[below, m + 1] + weights[MIDDLE_1, i, j - 1] * fine[below, m - 1]
+        value += weights[LEFT_2, i - 1, j] * fine[above, m]
+        value += weights[MIDDLE_2, i - 1, j] * fine[above, m + 1] + weights[MIDDLE_3, i - 1, j - 1] * fine[above, m - 1]
+        out[i, j] = value
 
 
 @compiled(fastmath=STENCIL)
-def add_prolongation_row(row, weights, coarse, i, out):
-    """Compute the fine row i of x + P e, with `row` one row of x and `coarse` the coarse correction e."""
+def add_prolongation_row(x, weights, coarse, i, out, row):
+    """Compute the fine row i of x + P e, with `coarse` the coarse correction e, as a row of `out`."""
     k = (i + 1) // 2
-    e = coarse[k]
     if i % 2 == 1:
-        centre, top_0, top_1 = weights[CENTRE, k], weights[TOP_0, k], weights[TOP_1, k]
-        for j in range(1, e.size - 1):
+        for j in range(1, coarse.shape[1] - 1):
             m = 2 * j - 1
-            out[m] = row[m] + centre[j] * e[j]
-            out[m + 1] = row[m + 1] + (top_0[j] * e[j] + top_1[j] * e[j + 1])
+            out[row, m] = x[i, m] + weights[CENTRE, k, j] * coarse[k, j]
+            top = weights[TOP_0, k, j] * coarse[k, j] + weights[TOP_1, k, j] * coarse[k, j + 1]
+            out[row, m + 1] = x[i, m + 1] + top
     else:
-        below = coarse[k + 1]
-        left_0, left_2 = weights[LEFT_0, k], weights[LEFT_2, k]
-        middle_0, middle_1 = weights[MIDDLE_0, k], weights[MIDDLE_1, k]
-        middle_2, middle_3 = weights[MIDDLE_2, k], weights[MIDDLE_3, k]
-        for j in range(1, e.size - 1):
+        for j in range(1, coarse.shape[1] - 1):
             m = 2 * j - 1
-            out[m] = row[m] + (left_0[j] * e[j] + left_2[j] * below[j])
-            upper = middle_0[j] * e[j] + middle_1[j] * e[j + 1]
-            lower = middle_2[j] * below[j] + middle_3[j] * below[j + 1]
-            out[m + 1] = row[m + 1] + (upper + lower)
+            out[row, m] = x[i, m] + (weights[LEFT_0, k, j] * coarse[k, j] + weights[LEFT_2, k, j] * coarse[k + 1, j])
+            upper = weights[MIDDLE_0, k, j] * coarse[k, j] + weights[MIDDLE_1, k, j] * coarse[k, j + 1]
+            lower = weights[MIDDLE_2, k, j] * coarse[k + 1, j] + weights[MIDDLE_3, k, j] * coarse[k + 1, j + 1]
+            out[row, m + 1] = x[i, m + 1] + (upper + lower)

@@ -1,5 +1,8 @@
 """Compiled passes over the image: pixel codes, the operator Q, and the vector updates of conjugate gradients.
 
+Passes address rows by their number, ``x[i, j]``, and do not make views of them: numba counts references to a view, with
+an atomic operation that takes longer than a row of a coarse level and that threads contend for.
+
 Arrays are padded by one pixel of zeros on every side, so that no loop has to test whether a neighbour exists. They are
 float32, except for the solution: a float32 solution could not reach a residual of 1e-6. Differences between neighbours
 are taken before they are summed, which keeps the rounding error relative to the gradient and not to the value. Sums
@@ -113,87 +116,105 @@ def encode(role, code):
 
 
 @compiled(fastmath=STENCIL)
-def _laplacian_row(above, row, below, code, out):
-    """Compute one row of A p, with A the unweighted graph Laplacian; p must be zero at invalid pixels."""
-    for j in range(1, row.size - 1):
-        degree = code[j] & DEGREE
-        p = row[j]
-        value = ((p - above[j]) + (p - below[j])) + ((p - row[j - 1]) + (p - row[j + 1]))
+def _laplacian_row(x, i, code, out, k):
+    """Compute row i of A x as row k of `out`, with A the unweighted graph Laplacian; x is zero at invalid pixels."""
+    for j in range(1, x.shape[1] - 1):
+        degree = code[i, j] & DEGREE
+        p = x[i, j]
+        value = ((p - x[i - 1, j]) + (p - x[i + 1, j])) + ((p - x[i, j - 1]) + (p - x[i, j + 1]))
         value -= np.float32(4 - degree) * p
-        out[j] = value if degree > 0 else np.float32(0)
+        out[k, j] = value if degree > 0 else np.float32(0)
 
 
 @compiled(fastmath=STENCIL)
-def weighted_laplacian_row(above, row, below, edges, i, out):
-    """Compute row i of A p, with A the Laplacian of the image's weighted graph."""
-    east, south, north = edges[EAST, i], edges[SOUTH, i], edges[SOUTH, i - 1]
-    for j in range(1, row.size - 1):
-        p = row[j]
-        across = east[j] * (p - row[j + 1]) + east[j - 1] * (p - row[j - 1])
-        out[j] = across + (south[j] * (p - below[j]) + north[j] * (p - above[j]))
+def weighted_laplacian_row(x, above, row, below, edges, i, out, k):
+    """Compute row i of A x, with A the Laplacian of the image's weighted graph, as row k of `out`.
+
+    `above`, `row` and `below` are the numbers of the three rows in `x`, which may be a ring buffer.
+    """
+    for j in range(1, out.shape[1] - 1):
+        p = x[row, j]
+        across = edges[EAST, i, j] * (p - x[row, j + 1]) + edges[EAST, i, j - 1] * (p - x[row, j - 1])
+        out[k, j] = across + (edges[SOUTH, i, j] * (p - x[below, j]) + edges[SOUTH, i - 1, j] * (p - x[above, j]))
 
 
 @compiled()
-def zero_row(row):
-    for j in range(row.size):
-        row[j] = 0
+def zero_row(x, i):
+    for j in range(x.shape[1]):
+        x[i, j] = 0
 
 
 @compiled(fastmath=SUM)
-def _operator_row(above, row, below, p, code, out, data, laplacian, sign):
-    """Compute one row of Q p from three rows of A p, for edges of weight 1."""
+def _operator_row(ring, above, row, below, p, i, code, out, data, laplacian, sign):
+    """Compute row i of Q p from three rows of A p, for edges of weight 1."""
     dot = 0.0
     square = 0.0
-    for j in range(1, row.size - 1):
-        bend = (code[j] & DEGREE) * row[j] - ((above[j] + below[j]) + (row[j - 1] + row[j + 1]))
-        value = np.float32(sign * (row[j] + data * p[j] + laplacian * bend))
-        value = value if code[j] >= FREE else np.float32(0)
-        out[j] = value
-        dot += np.float64(value) * p[j]
+    for j in range(1, p.shape[1] - 1):
+        bend = (code[i, j] & DEGREE) * ring[row, j]
+        bend -= (ring[above, j] + ring[below, j]) + (ring[row, j - 1] + ring[row, j + 1])
+        value = np.float32(sign * (ring[row, j] + data * p[i, j] + laplacian * bend))
+        value = value if code[i, j] >= FREE else np.float32(0)
+        out[i, j] = value
+        dot += np.float64(value) * p[i, j]
         square += np.float64(value) * np.float64(value)
     return dot, square
 
 
 @compiled(fastmath=SUM)
-def _weighted_operator_row(row, bend, p, mass, rhs, i, code, out, laplacian, sign):
+def _weighted_operator_row(ring, row, bend, p, mass, rhs, i, code, out, laplacian, sign):
     """Compute row i of Q p - rhs from a row of A p and a row of A^2 p."""
     dot = 0.0
     square = 0.0
-    for j in range(1, row.size - 1):
-        value = row[j] + mass[j] * p[j] + laplacian * bend[j]
+    for j in range(1, p.shape[1] - 1):
+        value = ring[row, j] + mass[i, j] * p[i, j] + laplacian * bend[0, j]
         if rhs is not None:
             value -= rhs[i, j]
         value = np.float32(sign * value)
-        value = value if code[j] >= FREE else np.float32(0)
-        out[j] = value
-        dot += np.float64(value) * p[j]
+        value = value if code[i, j] >= FREE else np.float32(0)
+        out[i, j] = value
+        dot += np.float64(value) * p[i, j]
         square += np.float64(value) * np.float64(value)
     return dot, square
 
 
 @compiled()
-def _operator_block(block, p, code, edges, mass, rhs, out, data, laplacian, sign, dots, squares):
+def _operator_block(block, p, code, out, data, laplacian, sign, dots, squares):
     height = p.shape[0] - 2
     first = 1 + block * ROWS_PER_BLOCK
     ring = np.zeros((3, p.shape[1]), p.dtype)  # the last three rows of A p
-    bend = np.zeros(p.shape[1], p.dtype)
     dot = 0.0
     square = 0.0
     for i in range(first - 1, min(first + ROWS_PER_BLOCK, height + 1) + 1):
-        if not 1 <= i <= height:
-            zero_row(ring[i % 3])
-        elif edges is None:
-            _laplacian_row(p[i - 1], p[i], p[i + 1], code[i], ring[i % 3])
+        if 1 <= i <= height:
+            _laplacian_row(p, i, code, ring, i % 3)
         else:
-            weighted_laplacian_row(p[i - 1], p[i], p[i + 1], edges, i, ring[i % 3])
+            zero_row(ring, i % 3)
         k = i - 1  # the row for which A p is now known on both neighbouring rows
         if k >= first:
-            above, row, below = ring[(k - 1) % 3], ring[k % 3], ring[i % 3]
-            if edges is None:
-                sums = _operator_row(above, row, below, p[k], code[k], out[k], data, laplacian, sign)
-            else:
-                weighted_laplacian_row(above, row, below, edges, k, bend)
-                sums = _weighted_operator_row(row, bend, p[k], mass[k], rhs, k, code[k], out[k], laplacian, sign)
+            sums = _operator_row(ring, (k - 1) % 3, k % 3, i % 3, p, k, code, out, data, laplacian, sign)
+            dot += sums[0]
+            square += sums[1]
+    dots[block] = dot
+    squares[block] = square
+
+
+@compiled()
+def _weighted_operator_block(block, p, code, edges, mass, rhs, out, laplacian, sign, dots, squares):
+    height = p.shape[0] - 2
+    first = 1 + block * ROWS_PER_BLOCK
+    ring = np.zeros((3, p.shape[1]), p.dtype)
+    bend = np.zeros((1, p.shape[1]), p.dtype)
+    dot = 0.0
+    square = 0.0
+    for i in range(first - 1, min(first + ROWS_PER_BLOCK, height + 1) + 1):
+        if 1 <= i <= height:
+            weighted_laplacian_row(p, i - 1, i, i + 1, edges, i, ring, i % 3)
+        else:
+            zero_row(ring, i % 3)
+        k = i - 1
+        if k >= first:
+            weighted_laplacian_row(ring, (k - 1) % 3, k % 3, i % 3, edges, k, bend, 0)
+            sums = _weighted_operator_row(ring, k % 3, bend, p, mass, rhs, k, code, out, laplacian, sign)
             dot += sums[0]
             square += sums[1]
     dots[block] = dot
@@ -201,29 +222,37 @@ def _operator_block(block, p, code, edges, mass, rhs, out, data, laplacian, sign
 
 
 @compiled(parallel=True)
-def apply_operator(p, code, edges, mass, rhs, out, data, laplacian, sign, dots, squares):
-    """Compute out = sign ((A + data I + laplacian A^2) p - rhs) on the free pixels and zero elsewhere.
+def apply_operator(p, code, out, data, laplacian, sign, dots, squares):
+    """Compute out = sign (A + data I + laplacian A^2) p on the free pixels and zero elsewhere, for edges of weight 1.
 
     Per block of rows, `dots` receives the sum of p out and `squares` the sum of out^2. A^2 runs over all valid pixels,
     so A p is needed at fixed pixels too. Its rows are held in a ring buffer of three, so that the whole operator reads
     and writes each array once. p is float32 (a search direction) or float64 (the solution, for the true residual), and
     the arithmetic uses its type.
-
-    With `edges`, A is the Laplacian of the weighted graph, and `mass`, one number per pixel, replaces the data weight;
-    otherwise `edges`, `mass` and `rhs` are None. `rhs` may be None for a right-hand side of zero.
     """
     for block in prange(dots.size):
-        _operator_block(np.int64(block), p, code, edges, mass, rhs, out, data, laplacian, sign, dots, squares)
+        _operator_block(np.int64(block), p, code, out, data, laplacian, sign, dots, squares)
+
+
+@compiled(parallel=True)
+def apply_weighted_operator(p, code, edges, mass, rhs, out, laplacian, sign, dots, squares):
+    """Compute out = sign ((A + mass + laplacian A^2) p - rhs), with A the Laplacian of the weighted graph.
+
+    `mass` and `rhs` have one number per pixel; `rhs` may be None for a right-hand side of zero. All else is as in
+    `apply_operator`.
+    """
+    for block in prange(dots.size):
+        _weighted_operator_block(np.int64(block), p, code, edges, mass, rhs, out, laplacian, sign, dots, squares)
 
 
 @compiled(fastmath=SUM)
-def _update_solution_row(x, r, p, q, step):
+def _update_solution_row(x, r, p, q, step, i):
     total = 0.0
     step32 = np.float32(step)
-    for j in range(x.size):
-        x[j] += step * p[j]
-        value = r[j] - step32 * q[j]
-        r[j] = value
+    for j in range(x.shape[1]):
+        x[i, j] += step * p[i, j]
+        value = r[i, j] - step32 * q[i, j]
+        r[i, j] = value
         total += np.float64(value) * np.float64(value)
     return total
 
@@ -235,21 +264,21 @@ def update_solution(x, r, p, q, step, squares):
         first = 1 + block * ROWS_PER_BLOCK
         total = 0.0
         for i in range(first, min(first + ROWS_PER_BLOCK, x.shape[0] - 1)):
-            total += _update_solution_row(x[i], r[i], p[i], q[i], step)
+            total += _update_solution_row(x, r, p, q, step, i)
         squares[block] = total
 
 
 @compiled(fastmath=STENCIL)
-def _update_direction_row(p, z, ratio):
-    for j in range(p.size):
-        p[j] = z[j] + ratio * p[j]
+def _update_direction_row(p, z, ratio, i):
+    for j in range(p.shape[1]):
+        p[i, j] = z[i, j] + ratio * p[i, j]
 
 
 @compiled(parallel=True)
 def update_direction(p, z, ratio):
     """Compute p = z + ratio p."""
     for i in prange(p.shape[0]):
-        _update_direction_row(p[i], z[i], ratio)
+        _update_direction_row(p, z, ratio, i)
 
 
 @compiled(fastmath=EXACT)

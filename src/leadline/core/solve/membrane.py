@@ -16,7 +16,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, compiled
+from leadline.base.jit import STENCIL, SUM, compiled, inlined
 from leadline.core.solve import galerkin, multigrid
 from leadline.core.solve.galerkin import COARSE_ROWS, add_prolongation_row, divide_or_zero, restrict_row
 from leadline.core.solve.kernels import (
@@ -57,34 +57,41 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
     _run(_IMAGE, code, data, edges, mass, root, root, NO_PLANES, NO_PLANES)
     levels = [Level(NO_PLANES, NO_PLANES, NO_PLANES)]
     for size in multigrid.coarse_sizes(height, width):
-        level = Level(multigrid.padded(4, size), multigrid.padded(9, size), multigrid.padded(3, size))
-        coarse_edges, (coarse_mass, coarse_root) = multigrid.edge_planes(4, size), multigrid.padded(2, size)
-        galerkin.coarsen(edges, mass, level.prolongation, coarse_edges, coarse_mass)
+        prolongation, coarse_edges = multigrid.padded(9, size), multigrid.edge_planes(4, size)
+        coarse_mass, coarse_root = multigrid.padded(2, size)
+        galerkin.coarsen(edges, mass, prolongation, coarse_edges, coarse_mass)
+        edges, mass = (
+            coarse_edges,
+            coarse_mass,
+        )  # frees those of the image before more is allocated
+        level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(3, size))
         for phase in (_DIAGONAL, _SCALE):
-            _run(phase, NO_CODE, data, coarse_edges, coarse_mass, coarse_root, root, level.edges, level.prolongation)
+            _run(phase, NO_CODE, data, edges, mass, coarse_root, root, level.edges, prolongation)
         levels.append(level)
-        edges, mass, root = coarse_edges, coarse_mass, coarse_root
+        root = coarse_root
     # A pixel without an equation has the row of the identity.
     matrix = np.eye(mass.size) - multigrid.adjacency(level.edges, mass.shape)
     return MembraneHierarchy(code, tuple(levels), np.linalg.inv(matrix).astype(np.float32), data)
 
 
 def _run(phase: int, code: NDArray[np.uint8], data: float, edges: Planes, mass: Float32Array, *arrays: Planes) -> None:
-    run = _set_up_parallel if mass.size >= multigrid.SERIAL_BELOW else _set_up_serial
-    run(phase, code, np.float32(data), edges, mass, *arrays)
+    count = block_count(mass.shape[0] - 2)
+    multigrid.run_blocks(
+        _set_up_parallel, _set_up_block, mass.size, count, phase, code, np.float32(data), edges, mass, *arrays
+    )
 
 
 @compiled()
-def _image_system_row(above, row, below, data, east, south, mass):
+def _image_system_row(code, data, i, edges, mass):
     """Compute the edges and masses of the image: 1 between free pixels, and a mass of 1 for each fixed neighbour."""
-    for j in range(1, row.size - 1):
-        free = np.float32(row[j] >> 3)
-        to_east = free * np.float32(row[j + 1] >> 3)
-        to_south = free * np.float32(below[j] >> 3)
-        inside = to_east + to_south + free * (np.float32(row[j - 1] >> 3) + np.float32(above[j] >> 3))
-        east[j] = to_east
-        south[j] = to_south
-        mass[j] = (free * np.float32(row[j] & DEGREE) - inside) + free * data
+    for j in range(1, code.shape[1] - 1):
+        free = np.float32(code[i, j] >> 3)
+        to_east = free * np.float32(code[i, j + 1] >> 3)
+        to_south = free * np.float32(code[i + 1, j] >> 3)
+        inside = to_east + to_south + free * (np.float32(code[i, j - 1] >> 3) + np.float32(code[i - 1, j] >> 3))
+        edges[EAST, i, j] = to_east
+        edges[SOUTH, i, j] = to_south
+        mass[i, j] = (free * np.float32(code[i, j] & DEGREE) - inside) + free * data
 
 
 @compiled(fastmath=STENCIL)
@@ -132,11 +139,11 @@ def _scale_row(edges, root, fine_root, scaled, weights, i):
 
 
 @compiled()
-def _set_up_block(phase, block, code, data, edges, mass, root, fine_root, scaled, weights):
+def _set_up_block(block, phase, code, data, edges, mass, root, fine_root, scaled, weights):
     first = 1 + block * ROWS_PER_BLOCK
     for i in range(first, min(first + ROWS_PER_BLOCK, mass.shape[0] - 1)):
         if phase == _IMAGE:
-            _image_system_row(code[i - 1], code[i], code[i + 1], data, edges[EAST, i], edges[SOUTH, i], mass[i])
+            _image_system_row(code, data, i, edges, mass)
         elif phase == _DIAGONAL:
             _root_row(edges, mass, root, i)
         else:
@@ -144,15 +151,9 @@ def _set_up_block(phase, block, code, data, edges, mass, root, fine_root, scaled
 
 
 @compiled(parallel=True)
-def _set_up_parallel(phase, code, data, edges, mass, root, fine_root, scaled, weights):
-    for block in prange(block_count(mass.shape[0] - 2)):
-        _set_up_block(phase, np.int64(block), code, data, edges, mass, root, fine_root, scaled, weights)
-
-
-@compiled()
-def _set_up_serial(phase, code, data, edges, mass, root, fine_root, scaled, weights):
-    for block in range(block_count(mass.shape[0] - 2)):
-        _set_up_block(phase, block, code, data, edges, mass, root, fine_root, scaled, weights)
+def _set_up_parallel(count, phase, code, data, edges, mass, root, fine_root, scaled, weights):
+    for block in prange(count):
+        _set_up_block(np.int64(block), phase, code, data, edges, mass, root, fine_root, scaled, weights)
 
 
 class MembraneCycle(multigrid.VCycle):
@@ -167,30 +168,29 @@ class MembraneCycle(multigrid.VCycle):
         rhs, smoothed, solution = vectors
         code = NO_CODE if depth else self._hierarchy.code
         count = block_count(rhs.shape[0] - 2) if upward else galerkin.coarse_block_count(coarse.vectors.shape[1] - 2)
-        run = _visit_parallel if rhs.size >= multigrid.SERIAL_BELOW else _visit_serial
-        run(
-            upward, count, rhs, smoothed, code, level.edges, self._data,
+        multigrid.run_blocks(
+            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, smoothed, code, level.edges, self._data,
             coarse.prolongation, coarse.vectors, solution, self._dots,
         )  # fmt: skip
 
 
 @compiled(fastmath=STENCIL)
-def _image_product_row(above, row, below, code, data, out):
-    """Compute one row of S x on the image; x must be zero wherever a pixel is not free."""
-    for j in range(1, row.size - 1):
-        x = row[j]
-        value = ((x - above[j]) + (x - below[j])) + ((x - row[j - 1]) + (x - row[j + 1]))
-        value += (data - np.float32(4 - (code[j] & DEGREE))) * x
-        out[j] = value if code[j] >= FREE else np.float32(0)
+def _image_product_row(x, above, row, below, code, data, i, out, k):
+    """Compute row i of S x on the image; x must be zero wherever a pixel is not free."""
+    for j in range(1, out.shape[1] - 1):
+        p = x[row, j]
+        value = ((p - x[above, j]) + (p - x[below, j])) + ((p - x[row, j - 1]) + (p - x[row, j + 1]))
+        value += (data - np.float32(4 - (code[i, j] & DEGREE))) * p
+        out[k, j] = value if code[i, j] >= FREE else np.float32(0)
 
 
-@compiled(fastmath=STENCIL)
-def _apply_row(above, row, below, code, edges, data, i, out):
-    """Compute row i of S x on the image (with its code) or on a coarse level (with its edges)."""
+@inlined
+def _apply_row(x, above, row, below, code, edges, data, i, out, k):
+    """Compute row i of S x on the image (with its code) or on a coarse level (with its edges), as row k of `out`."""
     if code.shape[0] > 1:
-        _image_product_row(above, row, below, code[i], data, out)
+        _image_product_row(x, above, row, below, code, data, i, out, k)
     else:
-        nine_point_row(above, row, below, edges, None, i, out)
+        nine_point_row(x, above, row, below, edges, None, i, out, k)
 
 
 @compiled(fastmath=STENCIL)
@@ -204,28 +204,27 @@ def _coefficients(code, data):
 
 
 @compiled(fastmath=STENCIL)
-def _smooth_row(linear, quadratic, row, applied, out):
-    """Compute one row of M b from one row of b and of S b."""
-    for j in range(row.size):
-        out[j] = linear * row[j] - quadratic * applied[j]
+def _smooth_row(linear, quadratic, b, i, applied, out, k):
+    """Compute one row of M b from row i of b and a row of S b."""
+    for j in range(b.shape[1]):
+        out[k, j] = linear * b[i, j] - quadratic * applied[0, j]
 
 
 @compiled(fastmath=STENCIL)
-def _residual_row(b, x, code, edges, data, i, applied, out):
-    """Compute row i of b - S x, with x in a ring buffer of three rows."""
-    _apply_row(x[(i - 1) % 3], x[i % 3], x[(i + 1) % 3], code, edges, data, i, applied)
-    for j in range(out.size):
-        out[j] = b[i, j] - applied[j]
+def _subtract_row(b, i, applied, out, k):
+    """Compute a row of b - S x from a row of S x."""
+    for j in range(b.shape[1]):
+        out[k, j] = b[i, j] - applied[0, j]
 
 
 @compiled(fastmath=SUM)
-def _finish_row(linear, quadratic, y, residual, applied, b, out):
-    """Compute one row of y + M r, and return its product with b."""
+def _finish_row(linear, quadratic, y, residual, k, applied, b, i, out):
+    """Compute row i of y + M r, and return its product with b."""
     total = 0.0
-    for j in range(out.size):
-        value = y[j] + (linear * residual[j] - quadratic * applied[j])
-        out[j] = value
-        total += np.float64(b[j]) * np.float64(value)
+    for j in range(out.shape[1]):
+        value = y[k, j] + (linear * residual[k, j] - quadratic * applied[0, j])
+        out[i, j] = value
+        total += np.float64(b[i, j]) * np.float64(value)
     return total
 
 
@@ -239,28 +238,28 @@ def _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse):
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * COARSE_ROWS
     last = min(first + COARSE_ROWS, coarse.shape[0] - 1)
-    applied = np.zeros(width, np.float32)
+    applied = np.zeros((1, width), np.float32)
     smooth = np.zeros((3, width), np.float32)
     residual = np.zeros((3, width), np.float32)
     for i in range(2 * first - 3, 2 * last):
-        row = smooth[i % 3]
+        r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3  # places in the rings of the rows i, i - 1 and i - 2
         if 1 <= i <= height:
-            _apply_row(b[i - 1], b[i], b[i + 1], code, edges, data, i, applied)
-            _smooth_row(linear, quadratic, b[i], applied, row)
+            _apply_row(b, i - 1, i, i + 1, code, edges, data, i, applied, 0)
+            _smooth_row(linear, quadratic, b, i, applied, smooth, r0)
             if 2 * first - 1 <= i < 2 * last - 1:
-                copy_row(row, x[i])
+                copy_row(smooth, r0, x, i)
         else:
-            zero_row(row)
+            zero_row(smooth, r0)
         k = i - 1  # the last row whose two neighbours have been smoothed
         if k < 2 * first - 2:
             continue
-        row = residual[k % 3]
         if 1 <= k <= height:
-            _residual_row(b, smooth, code, edges, data, k, applied, row)
+            _apply_row(smooth, r2, r1, r0, code, edges, data, k, applied, 0)
+            _subtract_row(b, k, applied, residual, r1)
         else:
-            zero_row(row)
+            zero_row(residual, r1)
         if k % 2 == 0 and k >= 2 * first:
-            restrict_row(residual[(k - 2) % 3], residual[(k - 1) % 3], row, weights, k // 2, coarse[k // 2])
+            restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
 
 
 @compiled()
@@ -270,33 +269,34 @@ def _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse, o
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * ROWS_PER_BLOCK
     last = min(first + ROWS_PER_BLOCK, height + 1)
-    applied = np.zeros(width, np.float32)
+    applied = np.zeros((1, width), np.float32)
     corrected = np.zeros((3, width), np.float32)
     residual = np.zeros((3, width), np.float32)
     total = 0.0
     for i in range(first - 2, last + 2):
+        r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
         if 1 <= i <= height:
-            add_prolongation_row(x[i], weights, coarse, i, corrected[i % 3])
+            add_prolongation_row(x, weights, coarse, i, corrected, r0)
         else:
-            zero_row(corrected[i % 3])
+            zero_row(corrected, r0)
         k = i - 1  # the last row whose two neighbours have been corrected
         if k < first - 1:
             continue
         if 1 <= k <= height:
-            _residual_row(b, corrected, code, edges, data, k, applied, residual[k % 3])
+            _apply_row(corrected, r2, r1, r0, code, edges, data, k, applied, 0)
+            _subtract_row(b, k, applied, residual, r1)
         else:
-            zero_row(residual[k % 3])
+            zero_row(residual, r1)
         k -= 1  # the last row whose two neighbours have their residual
         if k < first:
             continue
-        above, row, below = residual[(k - 1) % 3], residual[k % 3], residual[(k + 1) % 3]
-        _apply_row(above, row, below, code, edges, data, k, applied)
-        total += _finish_row(linear, quadratic, corrected[k % 3], row, applied, b[k], out[k])
+        _apply_row(residual, r0, r2, r1, code, edges, data, k, applied, 0)
+        total += _finish_row(linear, quadratic, corrected, residual, r2, applied, b, k, out)
     return total
 
 
 @compiled()
-def _visit_block(upward, block, b, x, code, edges, data, weights, coarse, out, dots):
+def _visit_block(block, upward, b, x, code, edges, data, weights, coarse, out, dots):
     if upward:
         dots[block] = _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse[2], out)
     else:
@@ -305,12 +305,6 @@ def _visit_block(upward, block, b, x, code, edges, data, weights, coarse, out, d
 
 # One parallel loop serves both directions, because each parallel loop costs most of a second to compile.
 @compiled(parallel=True)
-def _visit_parallel(upward, count, b, x, code, edges, data, weights, coarse, out, dots):
+def _visit_parallel(count, upward, b, x, code, edges, data, weights, coarse, out, dots):
     for block in prange(count):
-        _visit_block(upward, np.int64(block), b, x, code, edges, data, weights, coarse, out, dots)
-
-
-@compiled()
-def _visit_serial(upward, count, b, x, code, edges, data, weights, coarse, out, dots):
-    for block in range(count):
-        _visit_block(upward, block, b, x, code, edges, data, weights, coarse, out, dots)
+        _visit_block(np.int64(block), upward, b, x, code, edges, data, weights, coarse, out, dots)

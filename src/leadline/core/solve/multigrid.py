@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,25 +78,41 @@ def edge_planes(count: int, size: tuple[int, int]) -> Planes:
     return np.zeros((count, size[0] + 2, size[1] + 3), np.float32)
 
 
+def run_blocks(parallel: Any, block: Any, size: int, count: int, *arguments: Any) -> None:
+    """Run a kernel on all blocks of a level of `size` pixels: in a parallel loop, or on one thread if it is small.
+
+    `block` takes the number of one block and the arguments, `parallel` the number of blocks and the arguments. The
+    blocks and their order are the same either way, and with them every bit of the result.
+    """
+    if size >= SERIAL_BELOW:
+        parallel(count, *arguments)
+    else:
+        for number in range(count):
+            block(number, *arguments)
+
+
 @compiled(fastmath=STENCIL)
-def nine_point_row(above, row, below, edges, diagonal, i, out):
-    """Compute row i of the product with a nine-point operator; `diagonal` is one row of it, or None if it is 1."""
-    east, south, south_east, south_west = edges[EAST, i], edges[SOUTH, i], edges[SOUTH_EAST, i], edges[SOUTH_WEST, i]
-    north, north_west, north_east = edges[SOUTH, i - 1], edges[SOUTH_EAST, i - 1], edges[SOUTH_WEST, i - 1]
-    for j in range(1, row.size - 1):
-        cross = (east[j] * row[j + 1] + east[j - 1] * row[j - 1]) + (south[j] * below[j] + north[j] * above[j])
-        slant = south_east[j] * below[j + 1] + north_west[j - 1] * above[j - 1]
-        slant += south_west[j] * below[j - 1] + north_east[j + 1] * above[j + 1]
+def nine_point_row(x, above, row, below, edges, diagonal, i, out, k):
+    """Compute row i of the product with a nine-point operator as row k of `out`.
+
+    `above`, `row` and `below` are the numbers of the three rows in `x`, and `diagonal` is the plane of the edges that
+    holds the diagonal, or None if it is 1.
+    """
+    for j in range(1, out.shape[1] - 1):
+        cross = edges[EAST, i, j] * x[row, j + 1] + edges[EAST, i, j - 1] * x[row, j - 1]
+        cross += edges[SOUTH, i, j] * x[below, j] + edges[SOUTH, i - 1, j] * x[above, j]
+        slant = edges[SOUTH_EAST, i, j] * x[below, j + 1] + edges[SOUTH_EAST, i - 1, j - 1] * x[above, j - 1]
+        slant += edges[SOUTH_WEST, i, j] * x[below, j - 1] + edges[SOUTH_WEST, i - 1, j + 1] * x[above, j + 1]
         if diagonal is None:
-            out[j] = row[j] - (cross + slant)
+            out[k, j] = x[row, j] - (cross + slant)
         else:
-            out[j] = diagonal[j] * row[j] - (cross + slant)
+            out[k, j] = edges[diagonal, i, j] * x[row, j] - (cross + slant)
 
 
 @compiled()
-def copy_row(row, out):
-    for j in range(row.size):
-        out[j] = row[j]
+def copy_row(x, i, out, k):
+    for j in range(x.shape[1]):
+        out[k, j] = x[i, j]
 
 
 def adjacency(edges: Planes, size: tuple[int, int]) -> Float64Array:
@@ -139,6 +156,12 @@ class VCycle(ABC):
         for depth in reversed(range(len(levels) - 1)):
             self._visit(True, depth, image if depth == 0 else levels[depth].vectors)
         return self._result, float(self._dots.sum())
+
+    def compile(self) -> None:
+        """Compile the visits to a level, to the image and to a small one."""
+        levels = self._hierarchy.levels
+        self._visit(False, 0, (self._result, self._smoothed, self._result))
+        self._visit(False, 1, levels[1].vectors)
 
     def increase_damping(self) -> bool:
         """Reduce the steps of the smoother; returns False if this is not possible."""

@@ -38,7 +38,7 @@ class Reconstruction:
     history : tuple of float
         Relative residual before each step, as the iteration updates it, and after the last.
     adapted : Adapted or None
-        The system that was chosen from the measurements, with ``system="adaptive"``.
+        The system that was chosen from the measurements, with ``system="adaptive"``, without its edge weights.
     """
 
     status: SolveStatus
@@ -156,6 +156,7 @@ def residual_problem(
     *,
     weights: Float64Array | None = None,
     neighbours: Neighbours | None = None,
+    cells: bool = True,
 ) -> ResidualProblem:
     """The system that `reconstruct` solves; the arguments are its own."""
     valid = np.isfinite(calibrated)
@@ -163,7 +164,7 @@ def residual_problem(
     if options.system != "adaptive":
         targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
         return ResidualProblem(valid, targets, weights, exact, None, options, None)
-    adapted = adapt(calibrated, where, measured, neighbours)
+    adapted = adapt(calibrated, where, measured, neighbours, cells=cells)
     weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
     options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
     return ResidualProblem(valid, adapted.targets, weights, exact, adapted.edges, options, adapted)
@@ -177,26 +178,36 @@ def reconstruct(
     *,
     weights: Float64Array | None = None,
     neighbours: Neighbours | None = None,
+    cells: bool = True,
     cache: SolverCache | None = None,
 ) -> tuple[FloatArray, Reconstruction]:
     """Return depth that equals `measured` at the pixels `where` and follows the gradients of log t elsewhere.
 
     A connected component of valid pixels without a measurement keeps t. A measurement of infinite weight, the default,
     is returned bit for bit; at one of finite weight (in units of the gradient weight) the solution may differ from it.
-    Only the adaptive system uses `neighbours`, if they have been computed already. The images of a sequence share a
-    `cache`.
+    Only the adaptive system uses `neighbours`, if they have been computed already, and `cells`, which is described at
+    `adapt`. The images of a sequence share a `cache`.
 
     >>> t = np.full((4, 4), 2.0, np.float32)
     >>> depth, reconstruction = reconstruct(t, np.array([5]), np.array([2.5]), ReconstructionOptions.paper())
     >>> float(depth[1, 1]), bool(2.0 < depth[3, 3] < 2.5), reconstruction.converged
     (2.5, True, True)
     """
-    problem = residual_problem(calibrated, where, measured, options, weights=weights, neighbours=neighbours)
-    cache = cache or SolverCache()
-    system = cache.system(problem.valid, where, problem.options, problem.edges, problem.weights)
-    solution = cache.solve(system, problem.targets)
+    problem = residual_problem(
+        calibrated, where, measured, options, weights=weights, neighbours=neighbours, cells=cells
+    )
+    targets, exact, adapted = problem.targets, problem.exact, problem.adapted
+    if cache is None:
+        system = System(problem.valid, where, problem.options, edges=problem.edges, weights=problem.weights)
+    else:
+        system = cache.system(problem.valid, where, problem.options, problem.edges, problem.weights)
+    if adapted is not None:
+        adapted = replace(adapted, edges=None)
+    del problem  # the system has copied the edge weights
+    solution = system.solve(targets) if cache is None else cache.solve(system, targets)
+    del system  # and with it the levels of the preconditioner, before the result needs memory
     depth = np.empty(calibrated.shape, measured.dtype)
     kernels.correct_depth(calibrated, solution.field, depth)
-    depth.ravel()[where[problem.exact]] = measured[problem.exact]
+    depth.ravel()[where[exact]] = measured[exact]
     statistics = solution.status, solution.iterations, solution.residual, solution.history
-    return depth, Reconstruction(*statistics, problem.adapted)
+    return depth, Reconstruction(*statistics, adapted)

@@ -102,7 +102,7 @@ class System:
         field[self.where] = values
         rhs = None
         if operator.edges is not None:
-            rhs = np.zeros(operator.code.shape)
+            rhs = np.zeros(operator.code.shape, np.float32)
             rhs[self.where] = self._soft_weights * values
             field[self.where] *= self._initial_fraction
         return self._solve(field, rhs, start)
@@ -112,15 +112,13 @@ class System:
 
         `rhs` is (H, W).
         """
-        padded = np.zeros(self.operator.code.shape)
+        padded = np.zeros(self.operator.code.shape, np.float32)
         padded[1:-1, 1:-1] = rhs
-        return self._solve(np.zeros_like(padded), padded, None)
+        return self._solve(np.zeros(padded.shape), padded, None)
 
-    def _solve(self, field: Float64Array, rhs: Float64Array | None, start: FloatArray | None) -> Solution:
+    def _solve(self, field: Float64Array, rhs: Float32Array | None, start: FloatArray | None) -> Solution:
         operator = self.operator
-        if self._work is None:
-            self._work = np.empty(field.shape, np.float32), np.empty(field.shape, np.float32)
-        residual = self._work[0]
+        residual = np.empty(field.shape, np.float32) if self._work is None else self._work[0]
         residual.fill(0.0)
         norm = reference_norm = operator.residual(field, rhs, residual)
         if reference_norm == 0.0:
@@ -130,8 +128,11 @@ class System:
         if start is not None:
             np.copyto(field[1:-1, 1:-1], start, where=operator.code[1:-1, 1:-1] >= kernels.FREE)
             norm = operator.residual(field, rhs, residual)
+        precondition = self._preconditioner()
+        if self._work is None:  # not before the set-up, which has work space of its own
+            self._work = residual, np.empty(field.shape, np.float32)
         return conjugate_gradients(
-            operator, self._preconditioner(), field, rhs, self._work, self.options,
+            operator, precondition, field, rhs, self._work, self.options,
             reference_norm=reference_norm, residual_norm=norm,
         )  # fmt: skip
 

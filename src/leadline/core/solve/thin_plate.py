@@ -37,7 +37,7 @@ from leadline.base.jit import STENCIL, compiled
 from leadline.core.solve import multigrid
 from leadline.core.solve.galerkin import coarsen, restrict_row
 from leadline.core.solve.kernels import EAST, FREE, ROWS_PER_BLOCK, SOUTH, SOUTH_EAST, SOUTH_WEST, block_count
-from leadline.core.solve.multigrid import NO_CODE, NO_PLANES, SMALLEST_DIAGONAL, Planes, edge_planes, padded
+from leadline.core.solve.multigrid import NO_CODE, NO_MAP, NO_PLANES, SMALLEST_DIAGONAL, Planes, edge_planes, padded
 
 DIAGONAL = 4  # plane of a coarse level's edges that holds the diagonal of A
 _CUSP_BENDING = 1.5  # If K is smaller, a measurement makes a cusp, so its mass has to shape the interpolation.
@@ -54,7 +54,6 @@ class ThinPlateLevel(multigrid.Level):
     mass: Float32Array  # (h + 2, w + 2): N
     bending: Float32Array  # (h + 2, w + 2): K; (1, w + 2) for the image, where it is constant
     step: Float32Array  # (h + 2, w + 2): 1 / d of the smoother, see thin_plate_cycle.py
-    area: Float32Array  # (h + 2, w + 2): number of image pixels that a pixel represents
 
 
 @dataclass(frozen=True)
@@ -70,42 +69,49 @@ def build_thin_plate(
     `mass` is the data weight plus the measurement weight of a free pixel. Its values at fixed pixels are overwritten.
     """
     bending = np.full((1, code.shape[1]), laplacian, np.float32)
-    area = (code > 0).astype(np.float32)
-    image = ThinPlateLevel(edges, NO_PLANES, NO_PLANES, mass, bending, np.zeros_like(mass), area)
-    _set_up_smoother(code, image, laplacian)
+    area = (code > 0).astype(np.float32)  # number of image pixels that a pixel represents
+    image = ThinPlateLevel(edges, NO_PLANES, NO_PLANES, mass, bending, np.zeros_like(mass))
+    _set_up_smoother(code, image, area, np.zeros_like(mass), laplacian)
     levels = [image]
     for depth, size in enumerate(multigrid.coarse_sizes(code.shape[0] - 2, code.shape[1] - 2)):
-        fine, maps = levels[-1], padded(4, size)
-        level = ThinPlateLevel(edge_planes(5, size), padded(9, size), padded(3, size), *maps)
+        fine, fine_area, area = levels[-1], area, padded(1, size)[0]
+        level = ThinPlateLevel(edge_planes(5, size), padded(9, size), padded(3, size), *padded(3, size))
         cusps = laplacian < _CUSP_BENDING * 4**depth
         seen = fine.mass if cusps else np.zeros_like(fine.mass)
         coarsen(fine.edges, seen, level.prolongation, level.edges, level.mass)
-        _run(_CLIP_MASS if cusps else _RESTRICT_MASS, NO_CODE, level, fine, NO_PLANES[0], 0.0)
+        del seen
+        _run(_CLIP_MASS if cusps else _RESTRICT_MASS, NO_CODE, level, area, NO_MAP, 0.0, fine.mass, fine_area)
         laplacian *= _KINK_FACTOR
-        _set_up_smoother(NO_CODE, level, laplacian)
+        _set_up_smoother(NO_CODE, level, area, level.vectors[0], laplacian)  # the vectors are not in use yet
         levels.append(level)
     return ThinPlateHierarchy(code, tuple(levels), _invert(levels[-1]))
 
 
-def _set_up_smoother(code: NDArray[np.uint8], level: ThinPlateLevel, laplacian: float) -> None:
-    """Compute K, the diagonal of A and the step size of the smoother on a level, and the masses of fixed pixels."""
-    row_sums = np.zeros_like(level.mass)
+def _set_up_smoother(
+    code: NDArray[np.uint8], level: ThinPlateLevel, area: Float32Array, row_sums: Float32Array, laplacian: float
+) -> None:
+    """Compute K, the diagonal of A and the step size of the smoother on a level, and the masses of fixed pixels.
+
+    `row_sums` is work space that is zero in the padding.
+    """
     for phase in (_ROW_SUMS, _STEPS):
-        _run(phase, code, level, level, row_sums, laplacian)
+        _run(phase, code, level, area, row_sums, laplacian, NO_MAP, NO_MAP)
 
 
 def _run(
     phase: int,
     code: NDArray[np.uint8],
     level: ThinPlateLevel,
-    fine: ThinPlateLevel,
+    area: Float32Array,
     row_sums: Float32Array,
     laplacian: float,
+    fine_mass: Float32Array,
+    fine_area: Float32Array,
 ) -> None:
-    run = _set_up_parallel if level.mass.size >= multigrid.SERIAL_BELOW else _set_up_serial
-    run(
-        phase, code, level.edges, level.mass, level.bending, level.step, level.area, row_sums,
-        fine.mass, fine.area, level.prolongation, np.float32(laplacian),
+    multigrid.run_blocks(
+        _set_up_parallel, _set_up_block, level.mass.size, block_count(level.mass.shape[0] - 2), phase, code,
+        level.edges, level.mass, level.bending, level.step, area, row_sums, fine_mass, fine_area, level.prolongation,
+        np.float32(laplacian),
     )  # fmt: skip
 
 
@@ -166,7 +172,7 @@ def _step_row(code, edges, mass, bending, step, sums, i):
 
 @compiled()
 def _set_up_block(
-    phase, block, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
+    block, phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
 ):
     first = 1 + block * ROWS_PER_BLOCK
     for i in range(first, min(first + ROWS_PER_BLOCK, mass.shape[0] - 1)):
@@ -176,9 +182,9 @@ def _set_up_block(
             _step_row(code, edges, mass, bending, step, row_sums, i)
         else:
             k = 2 * i - 1
-            restrict_row(fine_area[k - 1], fine_area[k], fine_area[k + 1], weights, i, area[i])
+            restrict_row(fine_area, k - 1, k, k + 1, weights, i, area)
             if phase == _RESTRICT_MASS:
-                restrict_row(fine_mass[k - 1], fine_mass[k], fine_mass[k + 1], weights, i, mass[i])
+                restrict_row(fine_mass, k - 1, k, k + 1, weights, i, mass)
             else:
                 for j in range(1, mass.shape[1] - 1):
                     mass[i, j] = max(mass[i, j], np.float32(0))
@@ -186,23 +192,13 @@ def _set_up_block(
 
 @compiled(parallel=True)
 def _set_up_parallel(
-    phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
+    count, phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
 ):  # fmt: skip
-    for block in prange(block_count(mass.shape[0] - 2)):
+    for block in prange(count):
         _set_up_block(
-            phase, np.int64(block), code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights,
+            np.int64(block), phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights,
             laplacian,
         )  # fmt: skip
-
-
-@compiled()
-def _set_up_serial(
-    phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
-):  # fmt: skip
-    for block in range(block_count(mass.shape[0] - 2)):
-        _set_up_block(
-            phase, block, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
-        )
 
 
 def _invert(level: ThinPlateLevel) -> Float32Array:

@@ -23,10 +23,10 @@ import numpy as np
 from numba import prange
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, compiled
+from leadline.base.jit import STENCIL, SUM, compiled, inlined
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
 from leadline.core.solve.kernels import FREE, weighted_laplacian_row, zero_row
-from leadline.core.solve.multigrid import NO_CODE, SERIAL_BELOW, Planes, VCycle, copy_row, nine_point_row
+from leadline.core.solve.multigrid import NO_CODE, Planes, VCycle, copy_row, nine_point_row, run_blocks
 from leadline.core.solve.thin_plate import DIAGONAL, ThinPlateHierarchy
 
 # Constants of the polynomial, fitted to the best polynomials over b. C is 0.85 of the fitted value, so that the
@@ -63,130 +63,125 @@ class ThinPlateCycle(VCycle):
         code = NO_CODE if depth else self._hierarchy.code
         # A block of rows is also a whole block of half as many rows on the coarse level.
         count = (rhs.shape[0] - 3) // _BLOCK_ROWS + 1
-        run = _visit_parallel if rhs.size >= SERIAL_BELOW else _visit_serial
-        run(
-            upward, count, rhs, smoothed, code, level.edges, level.mass, level.bending, level.step,
-            np.float32(self.damping_factor), coarse.prolongation, coarse.vectors, solution, self._dots,
+        run_blocks(
+            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, smoothed, code,
+            level.edges, level.mass, level.bending, level.step, np.float32(self.damping_factor),
+            coarse.prolongation, coarse.vectors, solution, self._dots,
         )  # fmt: skip
 
 
 @compiled(fastmath=STENCIL)
-def _scale_row(b, step, out):
-    for j in range(b.size):
-        out[j] = step[j] * b[j]
+def _scale_row(x, i, factor, j, out, k):
+    """Compute the product of row i of `x` and row j of `factor` as row k of `out`."""
+    for m in range(out.shape[1]):
+        out[k, m] = factor[j, m] * x[i, m]
 
 
-@compiled(fastmath=STENCIL)
-def _apply_row(above, row, below, edges, i, out):
-    """Compute row i of A x, on the image (five-point stencil) or on a coarse level (nine-point stencil)."""
+@inlined
+def _apply_row(x, above, row, below, edges, i, out, k):
+    """Compute row i of A x, on the image (five-point stencil) or on a coarse level (nine-point stencil), as row k."""
     if edges.shape[0] == 2:
-        weighted_laplacian_row(above, row, below, edges, i, out)
+        weighted_laplacian_row(x, above, row, below, edges, i, out, k)
     else:
-        nine_point_row(above, row, below, edges, edges[DIAGONAL, i], i, out)
+        nine_point_row(x, above, row, below, edges, DIAGONAL, i, out, k)
 
 
 @compiled(fastmath=STENCIL)
-def _inner_row(b, applied, step, bending, damping, membrane, out):
+def _inner_row(b, row, applied, step, bending, i, damping, membrane, inner, k):
     """Compute v = c/d (m b - A (b / d)), and u, which `_outer_row` needs again, in `membrane`."""
-    for j in range(b.size):
-        u = _B * step[j] / (_B * step[j] + (bending[j] + _TINY))
-        membrane[j] = u
-        out[j] = damping * _C * u * step[j] * (_M * b[j] - applied[j])
+    stiffness = i if bending.shape[0] > 1 else 0
+    for j in range(b.shape[1]):
+        u = _B * step[i, j] / (_B * step[i, j] + (bending[stiffness, j] + _TINY))
+        membrane[k, j] = u
+        inner[k, j] = damping * _C * u * step[i, j] * (_M * b[row, j] - applied[0, j])
 
 
 @compiled(fastmath=STENCIL)
-def _outer_row(base, b, inner, applied, step, damping, membrane, out):
-    """Compute base + M b = base + m v - A v / d + c e/d b, with v from `_inner_row`."""
-    for j in range(b.size):
-        u = membrane[j]
+def _outer_row(b, row, inner, membrane, k, applied, step, i, damping, out, n):
+    """Compute M b = m v - A v / d + c e/d b, with v from `_inner_row`."""
+    for j in range(b.shape[1]):
+        u = membrane[k, j]
         square = u * u
         e = _E_0 + u * (_E_1 + _E_5 * (square * square))
-        smoothed = (_M * inner[j] - step[j] * applied[j]) + damping * _C * u * step[j] * e * b[j]
-        out[j] = base[j] + smoothed
+        out[n, j] = (_M * inner[k, j] - step[i, j] * applied[0, j]) + damping * _C * u * step[i, j] * e * b[row, j]
 
 
 @compiled(fastmath=STENCIL)
-def _residual_row(b, x, tension, bent, mass, out):
-    """Compute one row of b - Q x from `tension`, a row of A x, and `bent`, a row of A K A x."""
-    for j in range(b.size):
-        out[j] = b[j] - ((tension[j] + mass[j] * x[j]) + bent[j])
+def _residual_row(b, i, x, row, tension, bent, mass, out, k):
+    """Compute row i of b - Q x from `tension`, a row of A x, and `bent`, a row of A K A x."""
+    for j in range(b.shape[1]):
+        out[k, j] = b[i, j] - ((tension[k, j] + mass[i, j] * x[row, j]) + bent[0, j])
 
 
 @compiled(fastmath=SUM)
-def _masked_dot(b, code, i, out):
-    """Return the sum of b out over row i; on the image, pixels of `out` that are not free are set to zero first."""
+def _finish_row(x, row, b, code, i, out):
+    """Add a row of x to row i of `out` and return its product with b; on the image, pixels that are not free are 0."""
     total = 0.0
     if code.shape[0] > 1:
-        row = code[i]
-        for j in range(out.size):
-            out[j] = out[j] if row[j] >= FREE else np.float32(0)
-    for j in range(out.size):
-        total += np.float64(b[j]) * np.float64(out[j])
+        for j in range(out.shape[1]):
+            out[i, j] = out[i, j] + x[row, j] if code[i, j] >= FREE else np.float32(0)
+            total += np.float64(b[i, j]) * np.float64(out[i, j])
+    else:
+        for j in range(out.shape[1]):
+            out[i, j] += x[row, j]
+            total += np.float64(b[i, j]) * np.float64(out[i, j])
     return total
-
-
-@compiled()
-def _stress_row(x, edges, bending, i, tension, moment):
-    """Compute row i of A x (`tension`) and of K A x (`moment`) from a ring buffer of three or more rows of x."""
-    n = x.shape[0]
-    _apply_row(x[(i - 1) % n], x[i % n], x[(i + 1) % n], edges, i, tension)
-    _scale_row(tension, bending, moment)
 
 
 @compiled()
 def _smooth_and_restrict_block(block, b, edges, mass, bending, step, damping, weights, x, coarse):
     """Compute x = M b and the coarse right-hand side P^T (b - Q x); a block owns whole coarse rows.
 
-    The stages b/d, v, x, A x and residual each follow one row behind the stage before. The rows of the halo are
-    computed again by the neighbouring block.
+    The stages b/d, v, x, A x and residual each follow one row behind the stage before, in ring buffers of three rows.
+    The rows of the halo are computed again by the neighbouring block.
     """
     height, width = b.shape[0] - 2, b.shape[1]
-    varies = bending.shape[0] > 1
     first = 1 + block * (_BLOCK_ROWS // 2)
     last = min(first + _BLOCK_ROWS // 2, coarse.shape[0] - 1)
-    applied, nothing = np.zeros(width, np.float32), np.zeros(width, np.float32)
+    applied = np.zeros((1, width), np.float32)
     rings = np.zeros((7, 3, width), np.float32)
     scaled, membrane, inner, smooth = rings[0], rings[1], rings[2], rings[3]
     tension, moment, residual = rings[4], rings[5], rings[6]
     start = 2 * first - 6
     for i in range(start, 2 * last + 3):
+        # Places in the rings of the rows i, i - 1 and i - 2, and with them of i - 3, i - 4 and i - 5.
+        r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
         if 1 <= i <= height:
-            _scale_row(b[i], step[i], scaled[i % 3])
+            _scale_row(b, i, step, i, scaled, r0)
         else:
-            zero_row(scaled[i % 3])
+            zero_row(scaled, r0)
         k = i - 1
         if k > start:
             if 1 <= k <= height:
-                _apply_row(scaled[(k - 1) % 3], scaled[k % 3], scaled[i % 3], edges, k, applied)
-                _inner_row(b[k], applied, step[k], bending[k if varies else 0], damping, membrane[k % 3], inner[k % 3])
+                _apply_row(scaled, r2, r1, r0, edges, k, applied, 0)
+                _inner_row(b, k, applied, step, bending, k, damping, membrane, inner, r1)
             else:
-                zero_row(inner[k % 3])
+                zero_row(inner, r1)
         k = i - 2
         if k > start + 1:
-            row = smooth[k % 3]
             if 1 <= k <= height:
-                _apply_row(inner[(k - 1) % 3], inner[k % 3], inner[(k + 1) % 3], edges, k, applied)
-                _outer_row(nothing, b[k], inner[k % 3], applied, step[k], damping, membrane[k % 3], row)
+                _apply_row(inner, r0, r2, r1, edges, k, applied, 0)
+                _outer_row(b, k, inner, membrane, r2, applied, step, k, damping, smooth, r2)
                 if 2 * first - 1 <= k < 2 * last - 1:
-                    copy_row(row, x[k])
+                    copy_row(smooth, r2, x, k)
             else:
-                zero_row(row)
+                zero_row(smooth, r2)
         k = i - 3
         if k > start + 2:
             if 1 <= k <= height:
-                _stress_row(smooth, edges, bending[k if varies else 0], k, tension[k % 3], moment[k % 3])
+                _apply_row(smooth, r1, r0, r2, edges, k, tension, r0)
+                _scale_row(tension, r0, bending, k if bending.shape[0] > 1 else 0, moment, r0)
             else:
-                zero_row(moment[k % 3])
+                zero_row(moment, r0)
         k = i - 4
         if k > start + 3:
-            row = residual[k % 3]
             if 1 <= k <= height:
-                _apply_row(moment[(k - 1) % 3], moment[k % 3], moment[(k + 1) % 3], edges, k, applied)
-                _residual_row(b[k], smooth[k % 3], tension[k % 3], applied, mass[k], row)
+                _apply_row(moment, r2, r1, r0, edges, k, applied, 0)
+                _residual_row(b, k, smooth, r1, tension, applied, mass, residual, r1)
             else:
-                zero_row(row)
+                zero_row(residual, r1)
             if k % 2 == 0 and k >= 2 * first:
-                restrict_row(residual[(k - 2) % 3], residual[(k - 1) % 3], row, weights, k // 2, coarse[k // 2])
+                restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
 
 
 @compiled()
@@ -196,53 +191,53 @@ def _correct_and_smooth_block(block, b, x, code, edges, mass, bending, step, dam
     The stages y, A y, residual r and r/d, v, and y + M r each follow one row behind the stage before.
     """
     height, width = b.shape[0] - 2, b.shape[1]
-    varies = bending.shape[0] > 1
     first = 1 + block * _BLOCK_ROWS
     last = min(first + _BLOCK_ROWS, height + 1)
-    applied = np.zeros(width, np.float32)
-    corrected = np.zeros((5, width), np.float32)
+    applied = np.zeros((1, width), np.float32)
+    corrected = np.zeros((6, width), np.float32)  # five rows are in use at a time
     rings = np.zeros((6, 3, width), np.float32)
     tension, moment, residual = rings[0], rings[1], rings[2]
     scaled, membrane, inner = rings[3], rings[4], rings[5]
     total = 0.0
     for i in range(first - 4, last + 4):
+        r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
+        c0, c1, c2, c4 = i % 6, (i - 1) % 6, (i - 2) % 6, (i - 4) % 6
         if 1 <= i <= height:
-            add_prolongation_row(x[i], weights, coarse, i, corrected[i % 5])
+            add_prolongation_row(x, weights, coarse, i, corrected, c0)
         else:
-            zero_row(corrected[i % 5])
+            zero_row(corrected, c0)
         k = i - 1
         if k > first - 4:
             if 1 <= k <= height:
-                _stress_row(corrected, edges, bending[k if varies else 0], k, tension[k % 3], moment[k % 3])
+                _apply_row(corrected, c2, c1, c0, edges, k, tension, r1)
+                _scale_row(tension, r1, bending, k if bending.shape[0] > 1 else 0, moment, r1)
             else:
-                zero_row(moment[k % 3])
+                zero_row(moment, r1)
         k = i - 2
         if k > first - 3:
             if 1 <= k <= height:
-                _apply_row(moment[(k - 1) % 3], moment[k % 3], moment[(k + 1) % 3], edges, k, applied)
-                _residual_row(b[k], corrected[k % 5], tension[k % 3], applied, mass[k], residual[k % 3])
-                _scale_row(residual[k % 3], step[k], scaled[k % 3])
+                _apply_row(moment, r0, r2, r1, edges, k, applied, 0)
+                _residual_row(b, k, corrected, c2, tension, applied, mass, residual, r2)
+                _scale_row(residual, r2, step, k, scaled, r2)
             else:
-                zero_row(scaled[k % 3])
+                zero_row(scaled, r2)
         k = i - 3
         if k > first - 2:
             if 1 <= k <= height:
-                _apply_row(scaled[(k - 1) % 3], scaled[k % 3], scaled[(k + 1) % 3], edges, k, applied)
-                stiffness = bending[k if varies else 0]
-                _inner_row(residual[k % 3], applied, step[k], stiffness, damping, membrane[k % 3], inner[k % 3])
+                _apply_row(scaled, r1, r0, r2, edges, k, applied, 0)
+                _inner_row(residual, r0, applied, step, bending, k, damping, membrane, inner, r0)
             else:
-                zero_row(inner[k % 3])
+                zero_row(inner, r0)
         k = i - 4
         if k > first - 1:
-            row = residual[k % 3]
-            _apply_row(inner[(k - 1) % 3], inner[k % 3], inner[(k + 1) % 3], edges, k, applied)
-            _outer_row(corrected[k % 5], row, inner[k % 3], applied, step[k], damping, membrane[k % 3], out[k])
-            total += _masked_dot(b[k], code, k, out[k])
+            _apply_row(inner, r2, r1, r0, edges, k, applied, 0)
+            _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, out, k)
+            total += _finish_row(corrected, c4, b, code, k, out)
     return total
 
 
 @compiled()
-def _visit_block(upward, block, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
+def _visit_block(block, upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
     if upward:
         dots[block] = _correct_and_smooth_block(
             block, b, x, code, edges, mass, bending, step, damping, weights, coarse[2], out
@@ -252,14 +247,8 @@ def _visit_block(upward, block, b, x, code, edges, mass, bending, step, damping,
 
 
 @compiled(parallel=True)
-def _visit_parallel(upward, count, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
+def _visit_parallel(count, upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
     for block in prange(count):
         _visit_block(
-            upward, np.int64(block), b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots
+            np.int64(block), upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots
         )
-
-
-@compiled()
-def _visit_serial(upward, count, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
-    for block in range(count):
-        _visit_block(upward, block, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots)

@@ -20,6 +20,7 @@ from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import InputError, param, require_choice
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult, failure, measured_pixels, relative_depth
+from leadline.methods.lines import least_squares_line
 from leadline.priors import as_image
 
 Quantity = Literal["depth", "residual"]
@@ -86,26 +87,16 @@ def align_prior(relative: _Floats, depths: _Floats, known: BoolArray) -> _Floats
     """
     h, s = relative[known], depths[known]
     line = least_squares_line(1.0 / h, 1.0 / s)
-    if line is not None and line[0] > 0:
+    if line is not None and line.gain > 0:
         with np.errstate(divide="ignore", invalid="ignore"):
-            aligned = 1.0 / (line[0] / relative + line[1])
+            aligned = 1.0 / (line.gain / relative + line.offset)
         usable = np.isfinite(aligned) & (aligned > 0)
         if usable[np.isfinite(relative)].all():
             return aligned
     line = least_squares_line(np.log(h), np.log(s))
-    if line is not None and line[0] > 0:
-        return np.asarray(np.exp(line[0] * np.log(relative) + line[1]))
+    if line is not None and line.gain > 0:
+        return np.asarray(np.exp(line.gain * np.log(relative) + line.offset))
     return relative * float(np.median(s / h))
-
-
-def least_squares_line(x: _Floats, y: _Floats) -> tuple[float, float] | None:
-    """Gain and offset of y = gain x + offset; None if fewer than two values of x differ."""
-    if x.size < 2 or not np.ptp(x) > 0:
-        return None
-    # Subtracting the means avoids the cancellation of raw normal equations; sums do not depend on the threads.
-    x_mean, y_mean = float(x.mean()), float(y.mean())
-    gain = float(((x - x_mean) * (y - y_mean)).sum() / ((x - x_mean) ** 2).sum())
-    return gain, y_mean - gain * x_mean
 
 
 def unit_image(image: NDArray[np.uint8], shape: tuple[int, int]) -> _Floats:

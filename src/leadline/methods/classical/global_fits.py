@@ -4,8 +4,8 @@
 - A line in depth or in disparity by RANSAC (Fischler and Bolles 1981, *Random Sample Consensus*).
 - The same line by least absolute deviations, which is exact here and needs no threshold.
 
-Least squares are `gmetric` and `gdisp`. A pixel whose depth comes out non-positive or infinite is NaN and counted; a
-line whose gain is not positive would turn near and far around, and the method fails.
+Least squares are `gmetric` and `gdisp`, and the option `undefined` is theirs: by default a line whose gain is not
+positive, or that has no positive depth somewhere on the prior, is a failure.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import InputError, param, require_choice, require_positive
+from leadline.base.errors import require_choice, require_count, require_positive
 from leadline.core.prior import Prior
-from leadline.methods import MethodResult, failure, measured_pixels, pixel_status, relative_depth
-from leadline.methods.classical.fields import NO_MEASUREMENT, least_squares_line
+from leadline.methods import MethodResult, failure, measured_pixels, relative_depth
+from leadline.methods.classical.fields import NO_MEASUREMENT
+from leadline.methods.lines import DEPTH, DISPARITY, Line, Undefined, fit_line, least_squares_line
 
 Estimator = Literal["median_ratio", "ratio_of_medians", "least_squares"]
 _Floats = NDArray[np.float64]
-_Fit = Callable[[_Floats, _Floats], tuple[float, float, dict[str, float]] | str]
 
 MOST_SCORED = 5000  # measurements with which RANSAC compares its lines; more of them would not change the choice
 BISECTIONS = 200  # halvings of the bracket of the gain; the bracket is then at the last digit
@@ -56,14 +56,26 @@ def scale(prior: Prior, sparse: FloatArray, *, estimator: Estimator = "median_ra
 
 
 def ransac_metric(
-    prior: Prior, sparse: FloatArray, *, tolerance: float = 0.1, trials: int = 1000, seed: int = 0
+    prior: Prior,
+    sparse: FloatArray,
+    *,
+    tolerance: float = 0.1,
+    trials: int = 1000,
+    seed: int = 0,
+    undefined: Undefined = "fail",
 ) -> MethodResult:
     """A line in depth, s = gain h + offset, by RANSAC. Parameters as for `ransac_disp`."""
-    return _fit_line(prior, sparse, _ransac(tolerance, trials, seed), in_disparity=False)
+    return fit_line(prior, sparse, DEPTH, _ransac(tolerance, trials, seed), undefined)
 
 
 def ransac_disp(
-    prior: Prior, sparse: FloatArray, *, tolerance: float = 0.1, trials: int = 1000, seed: int = 0
+    prior: Prior,
+    sparse: FloatArray,
+    *,
+    tolerance: float = 0.1,
+    trials: int = 1000,
+    seed: int = 0,
+    undefined: Undefined = "fail",
 ) -> MethodResult:
     """A line in disparity, 1/s = gain / h + offset, by RANSAC: the line through two measurements that most agree with.
 
@@ -78,52 +90,27 @@ def ransac_disp(
         Number of random pairs; all pairs if there are no more of them.
     seed : int
         Of the random generator; the result is deterministic.
+    undefined : {"fail", "drop"}
+        Whether pixels without a positive depth fail the image or are left out, as for `gdisp`.
     """
-    return _fit_line(prior, sparse, _ransac(tolerance, trials, seed), in_disparity=True)
+    return fit_line(prior, sparse, DISPARITY, _ransac(tolerance, trials, seed), undefined)
 
 
-def lad_metric(prior: Prior, sparse: FloatArray) -> MethodResult:
+def lad_metric(prior: Prior, sparse: FloatArray, *, undefined: Undefined = "fail") -> MethodResult:
     """A line in depth with the least sum of absolute errors."""
-    return _fit_line(prior, sparse, _least_absolute, in_disparity=False)
+    return fit_line(prior, sparse, DEPTH, _least_absolute, undefined)
 
 
-def lad_disp(prior: Prior, sparse: FloatArray) -> MethodResult:
+def lad_disp(prior: Prior, sparse: FloatArray, *, undefined: Undefined = "fail") -> MethodResult:
     """A line in disparity with the least sum of absolute errors."""
-    return _fit_line(prior, sparse, _least_absolute, in_disparity=True)
+    return fit_line(prior, sparse, DISPARITY, _least_absolute, undefined)
 
 
-def _fit_line(prior: Prior, sparse: FloatArray, fit: _Fit, *, in_disparity: bool) -> MethodResult:
-    relative = relative_depth(prior)
-    known = np.isfinite(relative)
-    paired = measured_pixels(prior, sparse) & known
-    coordinate = np.reciprocal if in_disparity else np.positive
-    x, y = coordinate(relative[paired]), coordinate(np.asarray(sparse)[paired].astype(np.float64))
-    if x.size < 2:
-        return failure(prior.shape, "fewer than two usable measurements")
-    if not np.ptp(x) > 0:
-        return failure(prior.shape, "the prior is constant at the measurements")
-    found = fit(x, y)
-    if isinstance(found, str):
-        return failure(prior.shape, found)
-    gain, offset, parameters = found
-    if not gain > 0:
-        # The reason contains no number, so that a benchmark can count it.
-        return replace(failure(prior.shape, "the gain is not positive"), parameters={"gain": gain, "offset": offset})
-    with np.errstate(divide="ignore", over="ignore"):
-        values = coordinate(gain * coordinate(relative[known]) + offset).astype(np.float32)
-    usable = (values > 0) & np.isfinite(values)
-    depth = np.full(prior.shape, np.nan, np.float32)
-    depth[known] = np.where(usable, values, np.nan)
-    status = pixel_status(int(np.count_nonzero(~usable)), depth.size)
-    return MethodResult(depth, status, parameters={"gain": gain, "offset": offset, **parameters})
-
-
-def _ransac(tolerance: float, trials: int, seed: int) -> _Fit:
+def _ransac(tolerance: float, trials: int, seed: int) -> Callable[[_Floats, _Floats], Line | str]:
     require_positive(tolerance=tolerance)
-    if not (isinstance(trials, int) and trials > 0):
-        raise InputError(f"{param('trials')} must be a positive integer, got {trials!r} instead.")
+    require_count(trials=trials)
 
-    def fit(x: _Floats, y: _Floats) -> tuple[float, float, dict[str, float]] | str:
+    def fit(x: _Floats, y: _Floats) -> Line | str:
         first, second = _pairs(x.size, trials, seed)
         run = x[second] - x[first]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -140,9 +127,9 @@ def _ransac(tolerance: float, trials: int, seed: int) -> _Fit:
         best = int(np.argmax(counts))  # the first of several with the same count
         inliers = np.abs(gains[best] * x + offsets[best] - y) <= tolerance * y
         line = least_squares_line(x[inliers], y[inliers])
-        if line is None or not line[0] > 0:
-            line = float(gains[best]), float(offsets[best])
-        return *line, {"inliers": float(np.mean(inliers))}
+        if line is None or not line.gain > 0:
+            line = Line(float(gains[best]), y_mean=float(offsets[best]))
+        return replace(line, parameters={"inliers": float(np.mean(inliers))})
 
     return fit
 
@@ -157,7 +144,7 @@ def _pairs(count: int, trials: int, seed: int) -> tuple[NDArray[np.intp], NDArra
     return first, (first + rng.integers(1, count, trials)) % count
 
 
-def _least_absolute(x: _Floats, y: _Floats) -> tuple[float, float, dict[str, float]]:
+def _least_absolute(x: _Floats, y: _Floats) -> Line:
     """The line with the least sum of |a x + b - y|.
 
     For a given gain the best offset is the median of y - a x. What is left is convex in the gain; its derivative
@@ -166,16 +153,15 @@ def _least_absolute(x: _Floats, y: _Floats) -> tuple[float, float, dict[str, flo
     line = least_squares_line(x, y)
     assert line is not None  # x is not constant
     # Centring makes the bisection as accurate as the slope itself.
-    x_mean, y_mean = float(x.mean()), float(y.mean())
-    x, y = x - x_mean, y - y_mean
+    x, y = x - line.x_mean, y - line.y_mean
 
     def rises(a: float) -> bool:
         rest = y - a * x
         middle = np.argpartition(rest, rest.size // 2)[rest.size // 2]
         return float((np.sign(rest - np.median(rest)) * (x - x[middle])).sum()) <= 0
 
-    step = max(abs(line[0]), float(np.ptp(y) / np.ptp(x)), np.finfo(float).tiny)
-    low, high = line[0] - step, line[0] + step
+    step = max(abs(line.gain), float(np.ptp(y) / np.ptp(x)), np.finfo(float).tiny)
+    low, high = line.gain - step, line.gain + step
     while rises(low):
         low -= (step := 2 * step)
     while not rises(high):
@@ -185,5 +171,4 @@ def _least_absolute(x: _Floats, y: _Floats) -> tuple[float, float, dict[str, flo
         if not low < middle < high:
             break
         low, high = (low, middle) if rises(middle) else (middle, high)
-    offset = float(np.median(y - high * x)) + y_mean - high * x_mean
-    return high, offset, {}
+    return Line(high, line.x_mean, line.y_mean + float(np.median(y - high * x)))

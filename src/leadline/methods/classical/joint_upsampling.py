@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
-from leadline.base.errors import InputError, param, require_choice, require_positive
+from leadline.base.errors import require_choice, require_count, require_positive
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult, relative_depth
 from leadline.methods.classical.fields import Interpolated, Quantity, grey_image, interpolate, pixel_places, unit_image
@@ -56,8 +56,7 @@ def joint_bilateral(
         Standard deviation of the difference in colour, with channels in [0, 1].
     """
     require_positive(width=width, colour=colour)
-    if not (isinstance(neighbours, int) and neighbours > 0):
-        raise InputError(f"{param('neighbours')} must be a positive integer, got {neighbours!r} instead.")
+    require_count(neighbours=neighbours)
     colours = unit_image(image, prior.shape)
 
     def fill(values: _Floats, known: BoolArray) -> Interpolated:

@@ -16,7 +16,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
-from leadline.base.errors import InputError, param
+from leadline.base.errors import require_count
 from leadline.base.jit import compiled
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult
@@ -42,8 +42,7 @@ def kriging(prior: Prior, sparse: FloatArray, *, quantity: Quantity = "residual"
     neighbours : int
         Number of measurements from which a pixel is predicted.
     """
-    if not (isinstance(neighbours, int) and neighbours > 0):
-        raise InputError(f"{param('neighbours')} must be a positive integer, got {neighbours!r} instead.")
+    require_count(neighbours=neighbours)
 
     def fill(values: _Floats, known: BoolArray) -> Interpolated:
         from scipy.spatial import cKDTree

@@ -1,8 +1,16 @@
 // The completed depth as points, drawn with WebGL and moved by mouse, touch or arrow keys.
 
 const VERTEX = `
-attribute vec3 place; attribute vec3 colour; uniform mat4 view; uniform float size; varying vec3 shade;
-void main() { gl_Position = view * vec4(place, 1.0); gl_PointSize = clamp(size / gl_Position.w, 1.0, 12.0); shade = colour; }`;
+attribute vec3 place; attribute vec3 colour; uniform mat4 view; uniform float size; uniform float mark; uniform float lift; varying vec3 shade;
+void main() {
+  gl_Position = view * vec4(place, 1.0);
+  gl_PointSize = mark > 0.0 ? mark : clamp(size * place.z / gl_Position.w, 1.0, 24.0); // as far apart as the pixels of the image there
+  gl_Position.z -= lift * gl_Position.w;
+  shade = colour;
+}`;
+/** Colours of what is drawn besides the depth. */
+export const MARKS = { measured: [0.2, 0.85, 0.95], left_out: [1, 0.25, 0.3], camera: [0.75, 0.8, 0.85] };
+const CAMERA_LENGTH = 0.16; // of the drawn camera, relative to the median depth
 const FRAGMENT = 'precision mediump float; varying vec3 shade; void main() { gl_FragColor = vec4(shade, 1.0); }';
 
 function program(gl) {
@@ -36,23 +44,28 @@ export class Cloud {
     if (!this.gl) return;
     this.program = program(this.gl);
     this.buffers = [];
+    Object.assign(this, { size: 1, edges: false, measurements: false, camera: true }); // what the controls set
     this.#listen();
     new ResizeObserver(() => this.draw()).observe(canvas);
   }
 
   get works() { return Boolean(this.gl); }
 
-  /** Load the answer of /api/points: two counts, positions, and one block of colours for each colouring. */
+  /** Load the answer of /api/points; `encode_points` describes it. */
   load(content, width, height) {
     const gl = this.gl;
-    const [count, colourings] = new Uint32Array(content, 0, 2);
-    const places = new Float32Array(content, 8, count * 3);
-    for (const buffer of this.buffers) gl.deleteBuffer(buffer);
+    const length = new DataView(content).getUint32(0, true);
+    const header = JSON.parse(new TextDecoder().decode(new Uint8Array(content, 4, length)));
+    const count = header.points;
+    let offset = 4 + length;
+    const places = new Float32Array(content, offset, count * 3);
+    offset += count * 12;
+    for (const buffer of [...this.buffers, this.measured, this.frame]) if (buffer) gl.deleteBuffer(buffer);
     this.buffers = [this.#buffer(places)];
-    for (let i = 0; i < colourings; i++) {
-      this.buffers.push(this.#buffer(new Uint8Array(content, 8 + count * 12 + i * count * 3, count * 3)));
-    }
-    this.count = count;
+    this.measured = this.#buffer(new Float32Array(content, offset, header.measurements * 3));
+    offset += header.measurements * 12;
+    header.colourings.forEach((_, i) => this.buffers.push(this.#buffer(new Uint8Array(content, offset + i * count * 3, count * 3))));
+    Object.assign(this, { header, count, shown: 0 });
     const depths = [];
     this.extent = [0.01, 0.01];
     for (let i = 2; i < places.length; i += 3 * Math.max(1, Math.floor(count / 5000))) {
@@ -60,17 +73,24 @@ export class Cloud {
       for (const k of [0, 1]) this.extent[k] = Math.max(this.extent[k], Math.abs(places[i - 2 + k] / places[i]));
     }
     this.middle = median(depths);
-    this.spacing = this.middle * Math.sqrt((width * height) / Math.max(1, count)) / width;
-    this.shown = 0;
+    this.spacing = Math.sqrt((width * height) / Math.max(1, count)) / width;
+    this.frame = this.#buffer(this.#cameraLines());
     this.reset();
   }
 
   reset() {
-    Object.assign(this, { turn: -0.22, tilt: 0.14, away: this.middle * 1.05, slide: [0, 0] }); // from the side, which shows the depth
+    Object.assign(this, { turn: -0.22, tilt: 0.14, away: this.middle * 1.2, slide: [0, 0] }); // from the side, which shows the depth
     this.draw();
   }
 
-  colour(which) { this.shown = which; this.draw(); }
+  /** Change what is drawn: shown (the number of a colouring), size, edges, measurements, camera. */
+  set(changes) { Object.assign(this, changes); this.draw(); }
+
+  /** The lines from the centre of projection to the corners of the image, and between these. */
+  #cameraLines() {
+    const corners = this.header.corners.map((ray) => ray.map((value) => value * CAMERA_LENGTH * this.middle));
+    return new Float32Array(corners.flatMap((corner, i) => [0, 0, 0, ...corner, ...corner, ...corners[(i + 1) % 4]]));
+  }
 
   draw() {
     const { gl, canvas } = this;
@@ -84,10 +104,31 @@ export class Cloud {
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.useProgram(this.program);
     gl.uniformMatrix4fv(gl.getUniformLocation(this.program, 'view'), false, this.#view(canvas.width / canvas.height));
-    gl.uniform1f(gl.getUniformLocation(this.program, 'size'), this.spacing * canvas.height * 1.1 / this.extent[1]);
+    const size = this.spacing * canvas.height * 1.1 / this.extent[1];
+    this.#uniforms({ size: size * this.size, mark: 0, lift: 0 });
     this.#attribute('place', this.buffers[0], gl.FLOAT, false);
     this.#attribute('colour', this.buffers[1 + this.shown], gl.UNSIGNED_BYTE, true);
-    gl.drawArrays(gl.POINTS, 0, this.count);
+    gl.drawArrays(gl.POINTS, 0, this.edges ? this.count : this.header.clean); // those at depth edges come last
+    if (this.measurements) {
+      const { measurements, left_out: leftOut } = this.header;
+      this.#uniforms({ size, mark: (1.2 + 1.2 * this.size) * ratio, lift: 0.002 }); // in front of the surface that they lie on
+      this.#marks(this.measured, gl.POINTS, MARKS.measured, 0, measurements - leftOut);
+      this.#marks(this.measured, gl.POINTS, MARKS.left_out, measurements - leftOut, leftOut);
+    }
+    if (this.camera) this.#marks(this.frame, gl.LINES, MARKS.camera, 0, 16);
+  }
+
+  #uniforms(values) {
+    for (const [name, value] of Object.entries(values)) this.gl.uniform1f(this.gl.getUniformLocation(this.program, name), value);
+  }
+
+  #marks(buffer, kind, colour, first, count) {
+    const { gl } = this;
+    const place = gl.getAttribLocation(this.program, 'colour');
+    this.#attribute('place', buffer, gl.FLOAT, false);
+    gl.disableVertexAttribArray(place);
+    gl.vertexAttrib3f(place, ...colour);
+    if (count) gl.drawArrays(kind, first, count);
   }
 
   #view(aspect) {

@@ -32,6 +32,11 @@ export function updateForm(busy) {
   if (isCloud() && !held.camera) find('#more-files').open = true;
 }
 
+/** Set the fields of the options to these values, and all others to their defaults. */
+export function setOptions(values) {
+  for (const field of document.querySelectorAll('[data-option]')) field.value = values[field.dataset.option] ?? field.dataset.default;
+}
+
 function optionField(option) {
   const id = `option-${option.name}`;
   const field = option.choices

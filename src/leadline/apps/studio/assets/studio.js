@@ -1,18 +1,21 @@
 // The page: the current result, the view of it that is open, and what the controls do.
 
 import { TOUCH, element, find, get, post, run, upload } from '/assets/api.js';
-import { Cloud } from '/assets/cloud.js';
-import { completeRequest, fillForm, updateForm } from '/assets/form.js';
+import { Cloud, MARKS } from '/assets/cloud.js';
+import { completeRequest, fillForm, setOptions, updateForm } from '/assets/form.js';
 import { heldText, metres, percent, showCurves, showDownloads, showExponent, showFacts, showRecipes } from '/assets/panels.js';
+import { followPointer } from '/assets/pointer.js';
+import { Regions } from '/assets/regions.js';
 import { emptyAll, restore, setUnit, setUp, show } from '/assets/slots.js';
 import { Mask, loadImage, showPair, showPicture } from '/assets/viewer.js';
 
-const TITLES = { image: 'Image', measurements: 'Measurements', prior: 'Prior', depth: 'Depth', error: 'Error', normals: 'Normals', uncertainty: 'Uncertainty', points: '3D', compare: 'Compare', held: 'Depth at λ', change: 'Change' };
+const TITLES = { image: 'Image', measurements: 'Measurements', prior: 'Prior', depth: 'Depth', regions: 'Left out', error: 'Error', normals: 'Normals', uncertainty: 'Uncertainty', points: '3D', compare: 'Compare', held: 'Depth at λ', change: 'Change' };
 const mask = new Mask();
 let start = null, summary = null, curves = null, held = null, view = 'depth', cloud = null, loadedCloud = '', jobs = 0;
 let nextExponent = null, fitting = false; // the newest value of the slider that was not sent yet
 let viewCount = 0, exponentCount = 0; // responses that belong to an earlier count are outdated
 const pair = { left: 'gdisp', right: null, what: 'depth' };
+let shownPair = null; // the comparison that is on the screen
 
 // --- progress and errors ---------------------------------------------------------------------------------
 
@@ -62,21 +65,24 @@ function showExamples(wanted) {
 }
 
 async function tryExample(name) {
-  const files = await runJob('/api/example', { name }, 'Rendering the example');
-  if (!files) return;
+  const example = await runJob('/api/example', { name }, 'Rendering the example');
+  if (!example) return;
+  const { files, options } = example;
   emptyAll();
   mask.clear();
   find('#prior-from').value = 'file';
   find('#prior-kind').value = '';
+  setOptions(options);
   setUnit(files.sparse.unit);
   for (const [role, facts] of Object.entries(files)) show(role, facts);
   find('#more-files').open = false;
   await complete();
 }
 
-async function complete() {
+/** Complete the scene; `keptRegions` are the regions of outliers whose measurements are used all the same. */
+async function complete(keptRegions = []) {
   showError('');
-  const result = await runJob('/api/complete', completeRequest(), 'Completing');
+  const result = await runJob('/api/complete', { ...completeRequest(), kept_regions: keptRegions }, 'Completing');
   if (!result) return;
   [summary, curves, held] = [result, null, null];
   mask.fit(summary.width, summary.height);
@@ -103,10 +109,19 @@ function legend(scheme, low, high, text) {
   return [element('span', { textContent: low }), element('img', { src: `/api/ramp/${scheme}`, alt: '' }), element('span', { textContent: high }), element('span', { className: 'hint', textContent: text })];
 }
 
+/** The colours of depth with distances in metres; their places are those of the server. */
+function depthLegend() {
+  const labels = summary.ticks.map(([value, share], i) => {
+    const label = element('span', { textContent: `${Number(value.toPrecision(3))}${i === summary.ticks.length - 1 ? ' m' : ''}` });
+    label.style.left = `${100 * share}%`;
+    return label;
+  });
+  return [element('div', { className: 'scale' }, element('img', { src: '/api/ramp/depth', alt: 'Colours of depth' }), ...labels)];
+}
+
 function legendOf(name) {
-  const range = [`${summary.near.toPrecision(2)} m`, `${summary.far.toPrecision(2)} m`];
   switch (name) {
-    case 'depth': case 'measurements': case 'held': return legend('depth', ...range, '');
+    case 'depth': case 'measurements': case 'held': return depthLegend();
     case 'prior': return legend('depth', 'near', 'far', 'relative depth, without a unit');
     case 'error': return legend('error', '0 %', percent(summary.error_high), 'of the true depth');
     case 'uncertainty': return legend('error', '0', metres(summary.uncertainty.high), 'one standard deviation');
@@ -134,10 +149,19 @@ async function openView(name) {
   const mine = viewCount;
   showTabs();
   find('#viewer').classList.add('loading');
-  const prepare = { points: prepareCloud, compare: preparePair }[name] || preparePicture;
+  const prepare = { points: prepareCloud, compare: preparePair, regions: prepareRegions }[name] || preparePicture;
   try {
     const ready = await prepare(name, () => mine === viewCount);
-    if (mine !== viewCount || !ready) return;
+    if (mine !== viewCount) return;
+    if (!ready) {
+      if (name === 'compare' && shownPair) { // it failed or was cancelled: the controls show what is on the screen again
+        Object.assign(pair, shownPair);
+        for (const [key, value] of Object.entries(pair)) if (find(`#pair-${key}`)) find(`#pair-${key}`).value = value;
+      }
+      return;
+    }
+    shownPair = name === 'compare' ? { ...pair } : null;
+    clearReadout();
     find('#points').hidden = name !== 'points';
     find('#frame').hidden = name === 'points';
     find('#legend').replaceChildren(...ready.legend);
@@ -148,6 +172,16 @@ async function openView(name) {
   } finally {
     if (mine === viewCount) find('#viewer').classList.remove('loading');
   }
+}
+
+async function prepareRegions(name, current) {
+  const { revision, regions, width, height } = summary;
+  const [image, response] = await Promise.all([loadImage(source('image'), TITLES.image), fetch(`/api/regions/${revision}`)]);
+  if (!response.ok) throw new Error('The regions could not be loaded; complete the scene again.');
+  const content = await response.arrayBuffer();
+  if (!current()) return null;
+  const shown = new Regions(regions, content, () => {});
+  return { legend: [], tools: shown.tools(regions, complete), show: () => showPicture(image, width, height, shown.canvas) };
 }
 
 async function preparePicture(name) {
@@ -192,15 +226,42 @@ async function prepareCloud(_, current) {
     cloud.load(content, summary.width, summary.height);
     loadedCloud = key;
   }
-  const colourings = ['image', 'depth', ...(summary.uncertainty ? ['uncertainty'] : [])];
-  const colours = element('select', { id: 'cloud-colour' }, ...colourings.map((textContent, value) => element('option', { value, textContent })));
+  return { legend: cloudLegend(), tools: cloudTools(), show: () => cloud.draw() };
+}
+
+function cloudLegend() {
+  const mark = (name, text) => {
+    const dot = element('span', { className: 'mark' });
+    dot.style.background = `rgb(${MARKS[name].map((value) => Math.round(255 * value))})`;
+    return element('span', {}, dot, text);
+  };
+  const colours = legendOf(cloud.header.colourings[cloud.shown]);
+  const { measurements, left_out: leftOut } = cloud.header;
+  const marks = cloud.measurements ? [measurements > leftOut && mark('measured', 'measured'), leftOut && mark('left_out', 'measured, left out')] : [];
+  return [...colours, ...marks.filter(Boolean)];
+}
+
+function cloudTools() {
+  const set = (changes) => { cloud.set(changes); find('#legend').replaceChildren(...cloudLegend()); };
+  const colours = element('select', { id: 'cloud-colour' }, ...cloud.header.colourings.map((textContent, value) => element('option', { value, textContent })));
   colours.value = cloud.shown;
-  colours.addEventListener('change', () => cloud.colour(Number(colours.value)));
+  colours.addEventListener('change', () => set({ shown: Number(colours.value) }));
+  const size = element('input', { id: 'cloud-size', type: 'range', min: 0.5, max: 4, step: 0.1, value: cloud.size });
+  size.addEventListener('input', () => set({ size: Number(size.value) }));
+  const box = (key, text, title) => {
+    const made = element('input', { id: `cloud-${key}`, type: 'checkbox', checked: cloud[key] });
+    made.addEventListener('change', () => set({ [key]: made.checked }));
+    return element('label', { title }, made, text);
+  };
   const reset = element('button', { textContent: 'Reset view', type: 'button' });
   reset.addEventListener('click', () => cloud.reset());
   const hint = TOUCH ? 'One finger rotates, two fingers zoom and move.' : 'Drag to rotate, wheel to zoom, shift-drag to move.';
   const at = held ? [element('span', { textContent: `at λ = ${held.exponent.toFixed(2)}` })] : [];
-  return { legend: [], tools: [element('label', {}, 'Colour', colours), reset, ...at, element('span', { className: 'hint', textContent: hint })], show: () => cloud.draw() };
+  return [
+    element('label', {}, 'Colour', colours), element('label', {}, 'Point size', size), box('measurements', 'Measurements', 'Show the measured points'),
+    box('camera', 'Camera', 'Show where the image was taken'), box('edges', 'Flying pixels', 'Also show pixels at depth edges, which lie between two surfaces'),
+    reset, ...at, element('span', { className: 'hint', textContent: hint }),
+  ];
 }
 
 function pairTools(whats) {
@@ -277,6 +338,17 @@ async function returnToFit() {
   await openView(view === 'held' || view === 'change' ? 'depth' : view);
 }
 
+/** What is under the pointer in the view that is open: the names of its values, each with the title to show. */
+function lookedAt() {
+  if (!summary || view === 'points') return null;
+  const { revision, width, height } = summary;
+  const title = (name) => start.methods.find((method) => method.name === name)?.title.split(':')[0] ?? name;
+  const names = { held: [['held', '']], change: [['held', `λ ${held?.exponent.toFixed(2)}:`], ['depth', 'fit:']] }[view] ?? [['depth', '']];
+  const compared = shownPair ? [shownPair.left, shownPair.right].map((name) => [`depth-${name}`, `${title(name)}:`]) : names;
+  return { revision, width, height, names: view === 'compare' ? compared : names };
+}
+let clearReadout = () => {};
+
 // --- start -----------------------------------------------------------------------------------------------
 
 function setUpCopying(button) {
@@ -295,7 +367,7 @@ async function begin() {
   fillForm(start, tryExample);
   await restore(start.files);
   find('#prior-from').addEventListener('change', () => updateForm(jobs > 0));
-  find('#go').addEventListener('click', complete);
+  find('#go').addEventListener('click', () => complete());
   find('#cancel').addEventListener('click', () => post('/api/cancel').catch((error) => showError(error.message)));
   find('#to-examples').addEventListener('click', () => showExamples(true));
   find('#to-result').addEventListener('click', () => { showExamples(false); cloud?.draw(); });
@@ -303,6 +375,7 @@ async function begin() {
   find('#refit').addEventListener('click', returnToFit);
   find('#forget').addEventListener('click', async () => { await post('/api/forget'); window.location.reload(); });
   document.querySelectorAll('.copy').forEach(setUpCopying);
+  clearReadout = followPointer(find('#frame'), lookedAt);
   updateForm(false);
   document.body.dataset.ready = 'yes';
 }

@@ -18,8 +18,8 @@ function stack(width, height, ...layers) {
   return made;
 }
 
-export function showPicture(image, width, height) {
-  stack(width, height, image);
+export function showPicture(image, width, height, ...layers) {
+  stack(width, height, image, ...layers);
 }
 
 /** Two loaded images with labels. A handle, moved by pointer or arrow keys, divides them. */

@@ -1,0 +1,341 @@
+"""The depth of the previous frame as evidence for the next one, carried along by camera poses or by optical flow.
+
+Let t be the calibrated prior of this frame, c the depth of the previous frame at the surface points of this frame, and
+r = log(c / t) the residual that c predicts.
+
+**Prediction.** The residual system of this frame is solved about t exp(w m) in place of t, with m = r where c is known,
+and a smooth extension of r elsewhere. Its weights, and which measurements count as outliers, follow from how
+well this prediction explains the measurements. The operator needs no further terms, and measurements stay exact. They
+are taken as depths of pixels, also with a sensor of cells: the carried depth varies within a cell by the noise of all
+earlier frames, which would count against the measurement (the error of dense grids would be 5 % larger).
+
+**Weight.** The measurements decide how far c is used. At each of them the error of c, a = log(s / c), is compared with
+the error b that this frame alone would make there: the difference of log(s / t) from the median of the neighbouring
+measurements. w is the product of MAX_WEIGHT < 1, which lets errors decay that no measurement reveals, and two factors:
+
+- for the whole image, 1 / (1 + (A / (MAX_ERROR_RATIO B))^2), with the medians A of a^2 and B of b^2. After a wrong pose
+  or a cut, A is much larger than B.
+- at each pixel, the same with MAX_LOCAL_RATIO and the means over neighbouring measurements, extended over the image.
+  Where something moved, a is much larger than b. Smaller differences are left to the solve: weights that vary with
+  every measurement would cause flicker themselves.
+
+**Where the prior contradicts.** Carried along like c, the calibrated prior of the previous frame should equal t. Where
+the two differ by more than they do elsewhere, something moved or a surface was uncovered, and r is not used.
+
+**Damping.** After the solve, with the depth D, the difference log(c / D) consists of fluctuations, most of them within
+the typical difference over the image, and of true changes, which are larger. A share of it is added to log D that is
+DAMPING for small differences and vanishes for large ones. Measured pixels are left as they are.
+
+An outlier is returned exactly, but must not spread over the following frames. Each measured pixel is therefore carried
+with the residual of its neighbours that are not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import prange
+
+from leadline.base.arrays import Float32Array, FloatArray
+from leadline.base.errors import InputError, param
+from leadline.base.jit import compiled
+from leadline.core.fit.elementary import exp, log
+from leadline.core.inputs import Pairs
+from leadline.core.neighbours import MIN_NEIGHBOURS
+from leadline.core.options import ReconstructionOptions
+from leadline.core.pipeline import known_of_measurements, reconstruct_depth
+from leadline.core.solve.reconstruction import Reconstruction, SolverCache, reconstruct
+from leadline.geometry.cameras import CameraModel
+from leadline.geometry.poses import Transform, as_transform, invert_transform
+from leadline.geometry.reprojection import carry_depth, sample_map
+
+MAX_WEIGHT = 0.8
+"""Largest weight of the carried residual. With 0.9 flicker falls a little further, but the error of dense grids grows
+by a tenth, because errors at depth edges are carried along for longer."""
+MAX_ERROR_RATIO, MAX_LOCAL_RATIO = 3.0, 25.0
+"""Square errors of the carried depth, in units of those of this frame alone, at which its weight is halved."""
+DAMPING = 0.75
+"""Share of a small difference from the carried depth that is removed."""
+TYPICAL_DIFFERENCES = 3.0
+"""Differences from the carried depth are damped by half as much at this multiple of the typical one."""
+MAX_PRIOR_CHANGE = 6.0
+"""Change of the calibrated prior, in units of its typical change over the image, at which the weight of the carried
+residual has decreased to a quarter."""
+INSIGNIFICANT = 0.005
+"""Log depth. Changes of the calibrated prior, and errors, of this size are no evidence against the carried depth."""
+INSIGNIFICANT_LOCALLY = 0.02
+"""The same for errors of a few measurements."""
+SAMPLE = 8
+"""Typical values over the image are medians over every eighth pixel of every eighth row."""
+NORMAL_MEDIAN = 1.4826  # standard deviation of a normal distribution in units of its median magnitude
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """How the surface points of a frame moved since the previous one: the camera and its pose, or optical flow."""
+
+    camera: CameraModel | None = None
+    camera_to_world: Transform | None = None
+    flow: FloatArray | None = None
+
+    @classmethod
+    def check(
+        cls, camera: CameraModel | None, camera_to_world: object, flow: object, shape: tuple[int, ...]
+    ) -> Motion | None:
+        """The motion of a frame of this shape from the arguments of a user; None without any."""
+        if camera is None and camera_to_world is None and flow is None:
+            return None
+        if flow is not None:
+            if camera is not None or camera_to_world is not None:
+                raise InputError(f"{param('flow')} and {param('camera_to_world')} exclude each other; leave out one.")
+            array = np.asarray(flow)
+            if array.shape != (*shape, 2) or array.dtype.kind != "f":
+                raise InputError(
+                    f"{param('flow')} must be an array of floats of shape {(*shape, 2)}, the displacement in x and y "
+                    f"of each pixel to the previous frame, got {array.dtype} {array.shape} instead."
+                )
+            return cls(flow=array)
+        if camera is None or camera_to_world is None:
+            missing = "camera" if camera is None else "camera_to_world"
+            raise InputError(
+                f"a pose needs both the camera and {param('camera_to_world')}; {param(missing)} is missing."
+            )
+        if (camera.height, camera.width) != shape:
+            raise InputError(
+                f"{param('camera')} must have the size of the prior, {shape[1]} x {shape[0]}, got {camera.width} x "
+                f"{camera.height}; `scaled` gives it."
+            )
+        return cls(camera, as_transform(camera_to_world, "camera_to_world"))
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierFrame:
+    """A completed frame: its depth without outliers, the ratio of this depth to the calibrated prior, its motion."""
+
+    depth: Float32Array
+    ratio: Float32Array
+    motion: Motion
+
+    @classmethod
+    def of(cls, pairs: Pairs, calibrated: Float32Array, depth: FloatArray, motion: Motion) -> EarlierFrame:
+        """The frame with these results; each measured pixel has the ratio of its neighbours that are not measured."""
+        ratio = (depth / calibrated).astype(np.float32)
+        measured = np.zeros(depth.shape, np.bool_)
+        measured.flat[pairs.where] = True
+        _replace_measured(ratio, measured, pairs.where)
+        return cls(ratio * calibrated, ratio, motion)
+
+    def carry(self, motion: Motion) -> tuple[Float32Array | None, Float32Array] | None:
+        """Depth and ratio at the surface points of a later frame, NaN where unknown; None if no motion is known.
+
+        Flow says where a point was, but not how its depth changed. The calibrated prior of the later frame says that,
+        and only the ratio is carried.
+        """
+        if motion.flow is not None:
+            height, width = self.depth.shape
+            rows = np.arange(height)[:, None] + motion.flow[..., 1]
+            columns = np.arange(width) + motion.flow[..., 0]
+            return None, sample_map(self.ratio, rows, columns)
+        then, now = self.motion, motion
+        if then.camera is None or then.camera_to_world is None or now.camera is None or now.camera_to_world is None:
+            return None
+        transform = invert_transform(now.camera_to_world) @ then.camera_to_world
+        carried = carry_depth(self.depth, then.camera, now.camera, transform)
+        return carried.depth, carried.sample(self.ratio)
+
+
+def reconstruct_with(
+    carried: tuple[Float32Array | None, Float32Array],
+    pairs: Pairs,
+    calibrated: Float32Array,
+    options: ReconstructionOptions,
+    cache: SolverCache,
+) -> tuple[FloatArray, Reconstruction, float]:
+    """Depth and statistics as of `reconstruct_depth`, and the mean weight of the carried depth.
+
+    `carried` are the depth and the ratio that `EarlierFrame.carry` returns.
+    """
+    ratio = carried[1]
+    earlier = ratio * calibrated if carried[0] is None else carried[0]
+    residual, trust = np.empty_like(calibrated), np.empty_like(calibrated)
+    _compare(calibrated, earlier, ratio, residual, trust)
+    sample = trust[::SAMPLE, ::SAMPLE]
+    sample = sample[np.isfinite(sample)]
+    if not sample.size:
+        return *reconstruct_depth(pairs, calibrated, options, cache), 0.0  # no pixel is known
+    centre = np.median(sample)
+    typical = max(NORMAL_MEDIAN * float(np.median(np.abs(sample - centre))), INSIGNIFICANT)
+    _trust(trust, centre, np.float32(1.0 / (MAX_PRIOR_CHANGE * typical)))
+    weights = _weights(pairs, calibrated, residual)
+    predicted = np.empty_like(calibrated)
+    _predict(calibrated, _extend(residual, trust), weights, predicted)
+    if pairs.count == 0:
+        return *reconstruct_depth(pairs, predicted, options, cache), _mean_weight(trust, weights)
+    known = known_of_measurements(pairs, predicted, options)
+    depth, reconstruction = reconstruct(
+        predicted, pairs.where, pairs.measured, options, cells=False, cache=cache, **known
+    )
+    measured = depth.flat[pairs.where]
+    difference = np.abs(np.log(earlier[::SAMPLE, ::SAMPLE] / depth[::SAMPLE, ::SAMPLE]))
+    difference = difference[np.isfinite(difference)]
+    typical = max(NORMAL_MEDIAN * float(np.median(difference)), 1e-6) if difference.size else 1.0
+    _damp(depth, earlier, trust, weights, 1.0 / (TYPICAL_DIFFERENCES * typical))
+    depth.flat[pairs.where] = measured
+    return depth, reconstruction, _mean_weight(trust, weights)
+
+
+def _mean_weight(trust: Float32Array, weights: Float32Array) -> float:
+    return float(np.vdot(trust, weights)) / trust.size
+
+
+def _weights(pairs: Pairs, calibrated: Float32Array, residual: Float32Array) -> Float32Array:
+    """Weight of the carried residual of each pixel, (H, W)."""
+    weights, known = np.full_like(calibrated, MAX_WEIGHT), np.zeros_like(calibrated)
+    if not pairs.count:
+        return weights
+    g = np.log(pairs.measured.astype(np.float64) / calibrated.flat[pairs.where])
+    by_carried = g - residual.flat[pairs.where].astype(np.float64)  # NaN where nothing was carried
+    found = np.isfinite(by_carried)
+    if not found.any():
+        return weights
+    if pairs.count > MIN_NEIGHBOURS:
+        nearest, counts = pairs.neighbours.nearest, pairs.neighbours.counts
+        alone = pairs.neighbours.compare(g)[0]
+    else:  # too few for neighbours: the error of this frame alone is that of the response
+        nearest, counts = np.empty((pairs.count, 0), np.int32), np.zeros(pairs.count, np.int32)
+        alone = np.abs(g)
+    local = np.empty(pairs.count, np.float32)
+    _local_weights(by_carried, alone, nearest, counts, local)
+    squares = np.median(by_carried[found] ** 2), np.median(alone[found] ** 2) + INSIGNIFICANT**2
+    whole = MAX_WEIGHT / (1.0 + float(squares[0] / (MAX_ERROR_RATIO * squares[1])) ** 2)
+    weights.flat[pairs.where] = whole * local
+    known.flat[pairs.where] = np.isfinite(local)
+    return _extend(weights, known)
+
+
+def _extend(residual: Float32Array, trust: Float32Array) -> Float32Array:
+    """The residual where it is trusted, and a smooth extension elsewhere, by a pyramid of weighted means.
+
+    On the way down each pixel is the mean of four, weighted by their trust. On the way up each is combined with the
+    interpolated coarser level by its own trust (push-pull; Gortler et al., 1996).
+    """
+    levels = [(residual, trust)]
+    while min(levels[-1][0].shape) > 2:
+        fine = levels[-1]
+        coarse = tuple(np.empty([-(-side // 2) for side in fine[0].shape], np.float32) for _ in range(2))
+        _push(*fine, *coarse)
+        levels.append((coarse[0], coarse[1]))
+    values, weights = levels.pop()
+    total = float(weights.sum())
+    extended = np.full_like(values, float((values * weights).sum()) / total if total > 0 else 0.0)
+    for values, weights in reversed(levels):
+        finer = np.empty_like(values)
+        _pull(values, weights, extended, finer)
+        extended = finer
+    return extended
+
+
+@compiled(parallel=True)
+def _compare(calibrated, depth, ratio, residual, change):  # type: ignore[no-untyped-def]
+    """The carried residual log(c / t), and the change of the prior log(c / (ratio t)); both NaN where unknown."""
+    height, width = calibrated.shape
+    for i in prange(height):
+        for j in range(width):
+            quotient = np.float64(depth[i, j]) / np.float64(calibrated[i, j])
+            other = quotient / np.float64(ratio[i, j])
+            known = quotient > 0 and other > 0  # False for NaN
+            residual[i, j] = log(quotient if known else 1.0) if known else np.nan
+            change[i, j] = log(other if known else 1.0) if known else np.nan
+
+
+@compiled(parallel=True)
+def _trust(change, centre, inverse):  # type: ignore[no-untyped-def]
+    """Replace the change of the prior by the trust in the carried residual, between 0 and 1; 0 where unknown."""
+    one = np.float32(1.0)
+    for i in prange(change.shape[0]):
+        for j in range(change.shape[1]):
+            x = (change[i, j] - centre) * inverse
+            value = one / (one + x * x)
+            change[i, j] = value * value if value == value else np.float32(0.0)
+
+
+@compiled(parallel=True)
+def _push(values, weights, coarse, coarse_weights):  # type: ignore[no-untyped-def]
+    height, width = values.shape
+    zero = np.float32(0.0)
+    for i in prange(coarse.shape[0]):
+        for j in range(coarse.shape[1]):
+            total, weight = zero, zero
+            for a in range(2 * i, min(2 * i + 2, height)):
+                for b in range(2 * j, min(2 * j + 2, width)):
+                    if weights[a, b] > zero:
+                        total += weights[a, b] * values[a, b]
+                        weight += weights[a, b]
+            coarse[i, j] = total / weight if weight > zero else zero
+            coarse_weights[i, j] = min(weight, np.float32(1.0))
+
+
+@compiled(parallel=True)
+def _pull(values, weights, coarse, finer):  # type: ignore[no-untyped-def]
+    """`values` by their weights, and bilinear interpolation of the coarser level by the rest."""
+    near, far = np.float32(0.75), np.float32(0.25)
+    last_row, last_column = coarse.shape[0] - 1, coarse.shape[1] - 1
+    for i in prange(values.shape[0]):
+        here = coarse[i // 2]
+        other = coarse[min(max(i // 2 + (1 if i % 2 else -1), 0), last_row)]
+        for j in range(values.shape[1]):
+            k = j // 2
+            m = min(max(k + (1 if j % 2 else -1), 0), last_column)
+            mean = near * (near * here[k] + far * here[m]) + far * (near * other[k] + far * other[m])
+            w = weights[i, j]
+            finer[i, j] = mean + w * (values[i, j] - mean) if w > 0 else mean
+
+
+@compiled(parallel=True)
+def _predict(calibrated, extended, weights, predicted):  # type: ignore[no-untyped-def]
+    """t exp(w m)"""
+    height, width = calibrated.shape
+    for i in prange(height):
+        for j in range(width):
+            predicted[i, j] = calibrated[i, j] * exp(np.float64(weights[i, j] * extended[i, j]))
+
+
+@compiled(parallel=True)
+def _damp(depth, carried, trust, weights, inverse):  # type: ignore[no-untyped-def]
+    height, width = depth.shape
+    for i in prange(height):
+        for j in range(width):
+            quotient = np.float64(carried[i, j]) / np.float64(depth[i, j])
+            if trust[i, j] > 0 and quotient > 0:
+                difference = log(quotient)
+                share = DAMPING / MAX_WEIGHT * weights[i, j] * trust[i, j] / (1.0 + (difference * inverse) ** 2)
+                depth[i, j] *= exp(share * difference)
+
+
+@compiled()
+def _local_weights(by_carried, alone, nearest, counts, weights):  # type: ignore[no-untyped-def]
+    """The local factor of the weight at each measurement; NaN if nothing was carried to it and to its neighbours."""
+    for k in range(weights.size):
+        a, b, count = 0.0, 0.0, 0
+        for n in range(-1, counts[k]):
+            other = k if n < 0 else nearest[k, n]
+            if by_carried[other] == by_carried[other]:
+                a += by_carried[other] ** 2
+                b += alone[other] ** 2 + INSIGNIFICANT_LOCALLY**2
+                count += 1
+        weights[k] = 1.0 / (1.0 + (a / (MAX_LOCAL_RATIO * b)) ** 2) if count else np.nan
+
+
+@compiled()
+def _replace_measured(ratio, measured, where):  # type: ignore[no-untyped-def]
+    height, width = ratio.shape
+    for k in range(where.size):
+        i, j = where[k] // width, where[k] % width
+        total, count = 0.0, 0
+        for a, b in ((i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1)):
+            if 0 <= a < height and 0 <= b < width and not measured[a, b] and ratio[a, b] > 0:
+                total += ratio[a, b]
+                count += 1
+        if count:
+            ratio[i, j] = total / count
