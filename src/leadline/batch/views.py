@@ -24,8 +24,9 @@ from leadline.base.errors import InputError, param
 from leadline.base.executors import processes, serial
 from leadline.base.strict_json import dump_json
 from leadline.batch.folder import WORKER_DIED
-from leadline.batch.frame import FrameJob, ensure_compiled, result_notes, write_in_fitting_unit
+from leadline.batch.frame import FrameJob, ensure_compiled, result_notes
 from leadline.batch.outcome import Outcome, State, outcome_of, package_version, reasons_to_redo
+from leadline.batch.outputs import write_in_fitting_unit
 from leadline.batch.posed_inputs import PosedFrame, Preparation, Prepared
 from leadline.core.pipeline import Completion
 from leadline.core.prior import Prior
