@@ -24,7 +24,7 @@ from support.browser import chromium, quiet_page  # noqa: F401  (fixtures)
 from support.posed_scene import RoomView, room_views, surface_distance
 
 pytestmark = pytest.mark.skipif(find_spec("open3d") is None, reason="needs the extra 'mesh'")
-group = LazyGroup(name="leadline", lazy={"fuse": ("leadline.apps.fuse:command", "")})
+group = LazyGroup(name="leadline", lazy={"fuse": ("leadline.apps.colmap:fuse_command", "")})
 VOXEL = 0.05
 
 
