@@ -35,7 +35,7 @@ EXAMPLES = """\b
 Examples:
   leadline refine scene/ --unit mm --prior onnx:model.onnx -o refined/
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --jobs 2
-  leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --outliers single --sigma
+  leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --outliers regions --sigma
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --mesh glb --camera cam.json
   leadline refine scenes/ --dataset scenes --prior onnx:model.onnx -o refined/
 
@@ -156,7 +156,9 @@ def command(
 ) -> int:
     """Refine the depth of RGB-D frames: leave out what is wrong, complete what is missing, keep the rest bit for bit.
 
-    Which measurements are wrong is decided by --outliers, which is 'regions' here unless it is given.
+    Which measurements are wrong is decided by --outliers, which is 'single' here unless it is given:
+    measurements that contradict all their neighbours are left out. 'regions' also leaves out whole regions, as behind
+    glass, and needs a good prior.
     """
     from leadline.apps.terminal.progress import FolderReport, make_output_folder
     from leadline.batch.folder import complete_folder
@@ -168,7 +170,7 @@ def command(
     if not input.is_dir():
         raise FileError(f"{param('input')} {input}: there is no such folder; check the path.")
     if not _is_given("outliers"):
-        completion = replace(completion, outliers="regions")
+        completion = replace(completion, outliers="single")
     prior_file, predictor = prior.open(focal_length(intrinsics, camera))
     if prior_file is not None and not prior_file.is_dir():
         raise InputError(f"{param('prior')} {prior_file}: is a file; give a folder with a prior for each image.")
