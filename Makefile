@@ -58,6 +58,7 @@ pictures: $(DEV) browser
 	$(BIN)/python docs/make_guide_pictures.py
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_studio_pictures.py
+	$(BIN)/python docs/make_views_pictures.py
 
 # Every table of the docs with measured numbers but those of docs/speed.md, which `make bench` writes: some hours, on an
 # idle machine. DATA is a folder of scene folders, NETWORK an ONNX file with its card, FRAMES a folder of video frames.

@@ -27,12 +27,14 @@ PUBLIC_UP_TO = "datasets"
 LAZY = {
     *("torch", "transformers", "huggingface_hub", "onnxruntime", "ray", "matplotlib", "PIL"),
     *("h5py", "tifffile", "OpenEXR", "laspy", "cv2", "pycolmap", "rosbags", "jinja2", "starlette", "uvicorn"),
+    "open3d",
 }
 # ... and these only in the packages whose business they are.
 HOME = {
     "torch": {"torch", "priors", "methods"},
     "ray": {"base"},
     "matplotlib": {"report"},
+    "open3d": {"report", "batch"},
     "jinja2": {"report"},
     "click": {"apps"},
     "rich": {"bench", "apps"},

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from leadline.base.arrays import Float64Array, FloatArray, is_measured
 from leadline.base.errors import InputError, LeadlineError, param
-from leadline.base.executors import processes
+from leadline.base.executors import processes, serial
 from leadline.core.options import CompletionOptions, as_options
 from leadline.core.pipeline import Completion, complete
 from leadline.geometry.cameras import CameraModel
@@ -92,6 +92,9 @@ class Views:
         Folder for the maps between rounds. With it memory does not grow with the number of views, and a run that was
         killed continues where it was if the same views are added again. Default: all maps stay in memory.
 
+    on_progress : callable, optional
+        Called with the number of a round before the last one, how many of its views are done, and how many it has.
+
     Attributes
     ----------
     rounds : list of Round
@@ -116,9 +119,14 @@ class Views:
     """
 
     def __init__(
-        self, options: CompletionOptions | str = "best", *, store: str | os.PathLike[str] | None = None
+        self,
+        options: CompletionOptions | str = "best",
+        *,
+        store: str | os.PathLike[str] | None = None,
+        on_progress: Callable[[int, int, int], None] | None = None,
     ) -> None:
         self.options = as_options(options)
+        self._on_progress = on_progress
         self.rounds: list[Round] = []
         self._views: dict[str, View] = {}
         self._folder = None if store is None else Path(store)
@@ -194,6 +202,20 @@ class Views:
             Processes that compute the rounds before the last one; more than one needs a store, and inputs that can be
             sent to them.
         """
+        last = self.advance(rounds, workers=workers)
+        chosen = [name for name in self._views if only is None or name in only]
+        statistics = []
+        for name in chosen:
+            completion, numbers = self.complete_last(name, last, uncertainty=uncertainty)
+            statistics.append(numbers)
+            yield name, completion
+        self.record(last, statistics)
+
+    def advance(self, rounds: int | None = None, *, workers: int = 1) -> int:
+        """Compute all rounds before the last one; returns the number of the last, for `complete_last`.
+
+        The parameters are those of `complete`, which does all of it.
+        """
         if rounds is not None and (not isinstance(rounds, int) or rounds < 0):
             raise InputError(f"{param('rounds')} must be a whole number of at least 0, got {rounds!r} instead.")
         if workers != 1 and self._folder is None:
@@ -203,14 +225,18 @@ class Views:
         while not self._is_last(done + 1, rounds):
             done += 1
             self._run(done, workers)
-        last = min(rounds, done + 1) if rounds is not None else done + bool(self._paired())
-        statistics = []
-        for name in self._views:
-            if only is None or name in only:
-                completion, numbers = self._complete(name, last, uncertainty)
-                statistics.append(numbers)
-                yield name, completion
-        self._record(last, statistics)
+        return min(rounds, done + 1) if rounds is not None else done + bool(self._paired())
+
+    def complete_last(
+        self, name: str, last: int, *, uncertainty: bool = False
+    ) -> tuple[Completion, NDArray[np.float64]]:
+        """A view in the last round, and its numbers for `record`; worker processes may share the views for it."""
+        return self._complete(name, last, uncertainty)
+
+    def alone(self, name: str) -> FloatArray:
+        """Depth of view `name` before the first round, (H, W) in metres."""
+        self._prepare()
+        return self._store.get(_part(0), name, "depth")
 
     def _is_last(self, number: int, rounds: int | None) -> bool:
         """Whether this round, of those with neighbours, is the last one, or none is needed."""
@@ -261,18 +287,23 @@ class Views:
         """Complete every view that has neighbours."""
         names = self._paired()
         self._compute(number, names, workers)
-        self._record(number, [self._store.get(_part(number), name, "statistics") for name in names])
+        self.record(number, [self._store.get(_part(number), name, "statistics") for name in names])
 
     def _compute(self, number: int, names: Iterable[str], workers: int) -> None:
         """Compute and store the views of a round that the store does not have."""
-        missing = [name for name in names if not self._store.has(_part(number), name)]
-        if workers == 1 or len(missing) < 2:
-            for name in missing:
-                self._compute_one(number, name)
-            return
-        for name, finished in processes(_Job(self, number), missing, workers=workers):
+        listed = list(names)
+        missing = [name for name in listed if not self._store.has(_part(number), name)]
+        job = _Job(self, number)
+        alone = workers == 1 or len(missing) < 2
+        run = serial(job, missing) if alone else processes(job, missing, workers=workers)
+        for done, (name, finished) in enumerate(run, start=len(listed) - len(missing) + 1):
             if not finished:
                 self._compute_one(number, name)  # raises the error that the worker met
+            if self._on_progress is not None:
+                self._on_progress(number, done, len(listed))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_on_progress": None}  # worker processes report to nobody
 
     def _compute_one(self, number: int, name: str) -> None:
         view = self._views[name]
@@ -287,8 +318,11 @@ class Views:
             arrays |= {"outline": coarse_points(depth, view.camera, view.camera_to_world)}
         self._store.put(_part(number), name, arrays)
 
-    def _record(self, number: int, statistics: list[Float64Array]) -> None:
-        """Append the statistics of a round, from change, disagreement after and before it of each view."""
+    def record(self, number: int, statistics: list[Float64Array]) -> None:
+        """Append the statistics of a round to `rounds`, from the numbers of its views.
+
+        They are the change in the round, and the disagreement with the neighbours after and before it.
+        """
         table = np.array(statistics, np.float64).reshape(-1, 3)
         known = [column[~np.isnan(column)] for column in table.T]
         moved, after, before = (float(column.mean()) if column.size else math.nan for column in known)
