@@ -34,7 +34,7 @@ HOME = {
     "torch": {"torch", "priors", "methods"},
     "ray": {"base"},
     "matplotlib": {"report"},
-    "open3d": {"report", "batch"},
+    "open3d": {"report"},
     "jinja2": {"report"},
     "click": {"apps"},
     "rich": {"bench", "apps"},

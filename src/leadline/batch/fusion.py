@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray, is_measured
-from leadline.base.errors import InputError, MissingExtra, param
+from leadline.base.errors import InputError, param
 from leadline.geometry.cameras import Camera, CameraModel, ColmapCamera
 from leadline.geometry.poses import Transform, invert_transform
 from leadline.io.files import atomic_write, read_json
 from leadline.io.views.posed import VIEW_LIST, PosedView
+from leadline.report.turntable import import_open3d
 
+PURPOSE = "Fusing depth maps into a mesh"
 BLOCK = 16  # voxels per side of a block
 PIXELS_PER_VOXEL = 3.0
 """Default voxel in pixels at the median depth. Completed depth is less sharp than the picture, and smaller voxels keep
@@ -93,7 +95,7 @@ class FusedSurface:
         suffix = path.suffix.lower()
         if suffix not in MESH_SUFFIXES:
             raise InputError(f"{path}: a mesh is written as {', '.join(MESH_SUFFIXES)}; change the suffix.")
-        o3d = _open3d()
+        o3d = import_open3d(PURPOSE)
         mesh = o3d.geometry.TriangleMesh(
             o3d.utility.Vector3dVector(self.points.astype(np.float64)), o3d.utility.Vector3iVector(self.triangles)
         )
@@ -136,7 +138,7 @@ def fuse(views: Sequence[DepthView], options: FusionOptions | None = None) -> Fu
         No pixel has a usable depth, or the views do not meet anywhere.
     """
     options = options or FusionOptions()
-    o3d = _open3d()
+    o3d = import_open3d(PURPOSE)
     if not len(views):
         raise InputError(f"{param('views')} is empty; give at least one depth map.")
     voxel = options.voxel or typical_voxel(views)
@@ -301,15 +303,3 @@ def write_report(
     title = (source if source.is_dir() else source.parent).resolve().name
     scene = FusedScene(title, "", alone, as_mesh(surface), surface.voxel, _ComparedViews(views), rounds)
     write_views_page(path, scene)
-
-
-def _open3d() -> Any:
-    from leadline.base.jit import numba_lock
-
-    numba_lock()  # numba chooses its threads first: it would find the old TBB that Open3D loads, and warn
-    try:
-        import open3d
-    except ImportError as error:
-        raise MissingExtra("open3d", "mesh", "Fusing depth maps into a mesh") from error
-    open3d.utility.set_verbosity_level(open3d.utility.VerbosityLevel.Error)
-    return open3d

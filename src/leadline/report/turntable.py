@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import MissingExtra
+from leadline.base.errors import LeadlineError, MissingExtra
 from leadline.geometry.cameras import Camera
 from leadline.geometry.poses import Transform, invert_transform, transform_points
 from leadline.report.colour import Picture
@@ -50,16 +50,30 @@ def swing_poses(poses: Sequence[Transform], centre: FloatArray, frames: int) -> 
     return result
 
 
+def import_open3d(purpose: str) -> Any:
+    """Open3D, or an error that says how to install it or what it lacks."""
+    from leadline.base.jit import numba_lock
+
+    numba_lock()  # numba chooses its threads first: it would find the old TBB that Open3D loads, and warn
+    try:
+        import open3d
+    except OSError as error:
+        raise LeadlineError(
+            f"{purpose} needs Open3D, which does not find a library of the system: {error}. On Debian or Ubuntu: "
+            "sudo apt-get install libgl1 libegl1 libx11-6 libusb-1.0-0"
+        ) from error
+    except ImportError as error:
+        raise MissingExtra("open3d", "mesh", purpose) from error
+    open3d.utility.set_verbosity_level(open3d.utility.VerbosityLevel.Error)
+    return open3d
+
+
 def draw_mesh(mesh: Mesh, camera: Camera, poses: Iterable[Transform]) -> list[Picture]:
     """The mesh in its colours, seen from each pose, by ray casting; background is white.
 
     Surfaces that face away are not drawn, so that the camera may stand behind a wall.
     """
-    try:
-        import open3d as imported
-    except ImportError as error:
-        raise MissingExtra("open3d", "mesh", "Drawing a mesh") from error
-    open3d: Any = imported  # its type hints are not complete
+    open3d = import_open3d("Drawing a mesh")
     faces = np.ascontiguousarray(mesh.triangles)
     scene = open3d.t.geometry.RaycastingScene()
     tensor = open3d.core.Tensor
