@@ -46,7 +46,7 @@ from leadline.core.neighbours import MIN_NEIGHBOURS
 from leadline.core.options import ReconstructionOptions
 from leadline.core.pipeline import known_of_measurements, reconstruct_depth
 from leadline.core.solve.reconstruction import Reconstruction, SolverCache, reconstruct
-from leadline.geometry.cameras import CameraModel
+from leadline.geometry.cameras import CameraModel, require_camera
 from leadline.geometry.poses import Transform, as_transform, invert_transform
 from leadline.geometry.reprojection import carry_depth, sample_map
 
@@ -95,17 +95,13 @@ class Motion:
                     f"{param('flow')} must be an array of floats of shape {(*shape, 2)}, the displacement in x and y "
                     f"of each pixel to the previous frame, got {array.dtype} {array.shape} instead."
                 )
-            return cls(flow=array)
+            return cls(flow=array.astype(np.float32))
         if camera is None or camera_to_world is None:
             missing = "camera" if camera is None else "camera_to_world"
             raise InputError(
                 f"a pose needs both the camera and {param('camera_to_world')}; {param(missing)} is missing."
             )
-        if (camera.height, camera.width) != shape:
-            raise InputError(
-                f"{param('camera')} must have the size of the prior, {shape[1]} x {shape[0]}, got {camera.width} x "
-                f"{camera.height}; `scaled` gives it."
-            )
+        require_camera(camera, shape)
         return cls(camera, as_transform(camera_to_world, "camera_to_world"))
 
 
