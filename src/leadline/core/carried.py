@@ -258,6 +258,7 @@ def _trust(change, centre, inverse):  # type: ignore[no-untyped-def]
 
 @compiled(parallel=True)
 def _push(values, weights, coarse, coarse_weights):  # type: ignore[no-untyped-def]
+    """Weighted means of 2 x 2 pixels, and the sums of their weights, at most 1."""
     height, width = values.shape
     zero = np.float32(0.0)
     for i in prange(coarse.shape[0]):
@@ -290,7 +291,7 @@ def _pull(values, weights, coarse, finer):  # type: ignore[no-untyped-def]
 
 @compiled(parallel=True)
 def _predict(calibrated, extended, weights, predicted):  # type: ignore[no-untyped-def]
-    """t exp(w m)"""
+    """The depth t exp(w m), about which the residual is solved."""
     height, width = calibrated.shape
     for i in prange(height):
         for j in range(width):
@@ -299,6 +300,7 @@ def _predict(calibrated, extended, weights, predicted):  # type: ignore[no-untyp
 
 @compiled(parallel=True)
 def _damp(depth, carried, trust, weights, inverse):  # type: ignore[no-untyped-def]
+    """Move the depth towards the carried depth, by a share that decreases with their difference."""
     height, width = depth.shape
     for i in prange(height):
         for j in range(width):
@@ -325,6 +327,7 @@ def _local_weights(by_carried, alone, nearest, counts, weights):  # type: ignore
 
 @compiled()
 def _replace_measured(ratio, measured, where):  # type: ignore[no-untyped-def]
+    """Replace the ratio of each measured pixel by the mean over its neighbours that are not measured, if it has any."""
     height, width = ratio.shape
     for k in range(where.size):
         i, j = where[k] // width, where[k] % width
