@@ -171,6 +171,11 @@ def test_a_folder_of_clouds(here: Path) -> None:
         ("refine frames --depth depth --prior priors --measured x", "--measured has no effect here"),
         ("refine frames --depth depth --prior priors --address auto", "--address needs --executor ray"),
         ("refine frames --depth depth --prior priors --mesh glb", "--mesh needs a camera"),
+        ("refine frames --depth depth --prior priors --min-confidence 1", "--min-confidence has no effect here"),
+        ("refine frames --depth depth --prior priors --intrinsics 9,9,9,9", "--intrinsics has no effect here"),
+        ("refine frames --depth depth --prior priors --kitti depth", "--kitti has no effect here: it is for --points"),
+        ("refine frames --points depth --prior priors", "--unit has no effect here"),
+        ("refine frames --depth depth --prior priors --no-edge-filter", "--no-edge-filter is for point clouds"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(line: str, reason: str, here: Path) -> None:
