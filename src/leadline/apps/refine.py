@@ -147,8 +147,8 @@ def command(
 ) -> int:
     """Refine the depth of RGB-D frames: leave out what is wrong, complete what is missing, keep the rest bit for bit.
 
-    --outliers decides which measurements are wrong: 'single' those that contradict all their neighbours, 'regions' whole
-    regions, as behind glass, for which the prior must be good.
+    --outliers decides which measurements are wrong: 'single' those that contradict all their neighbours, 'regions'
+    whole regions, as behind glass, for which the prior must be good.
     """
     from leadline.apps.terminal.progress import FolderReport, make_output_folder
     from leadline.batch.folder import complete_folder
