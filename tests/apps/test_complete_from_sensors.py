@@ -67,9 +67,9 @@ def test_a_camera_of_another_size_is_scaled_for_points() -> None:
     [
         (f"{POINTS} --sparse lidar.png", "give one of --sparse"),
         ("complete photo.jpg --prior prior.npy -o out", "is relative depth already; give --sparse"),
-        (f"{POINTS} --unit mm", "--unit, --scatter-sparse and --confidence are for --sparse"),
-        (f"{POINTS} --scatter-sparse", "--scatter-sparse and --confidence are for --sparse"),
-        (f"{POINTS} --confidence levels.png", "--confidence are for --sparse"),
+        (f"{POINTS} --unit mm", "--unit is for --sparse, and --points is a cloud"),
+        (f"{POINTS} --scatter-sparse", "--scatter-sparse is for --sparse"),
+        (f"{POINTS} --confidence levels.png", "--confidence is for --sparse"),
         (f"{POINTS} --intrinsics 1,2,3,4", "give --camera in place of --intrinsics"),
         (f"{TOF} --kitti calib", "--kitti is for --points"),
         (f"{TOF} --extrinsics T.json", "--extrinsics is for --points"),

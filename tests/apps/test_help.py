@@ -41,6 +41,12 @@ def test_advanced_help_has_every_option_and_help_all_but_the_advanced(name: str)
             assert bool(shown.search(plain)) == (entry not in advanced), entry.opts
 
 
+def test_help_shows_the_default_of_the_command() -> None:
+    for name, default in (("complete", "keep"), ("refine", "single")):
+        words = " ".join(leadline(f"{name} --help").output.split())
+        assert f"as behind glass. [default: {default}]" in words
+
+
 @pytest.mark.parametrize("name", ["complete", "refine", "project", "colmap", "bag", "prior", "priors"])
 def test_help_of_a_command_imports_no_compiler_and_no_framework(name: str) -> None:
     code = (

@@ -84,8 +84,8 @@ def test_measured_depth_is_kept_bit_for_bit_and_the_mask_says_where(here: Path) 
     assert all(rows()[stem]["left_out"] == row["left_out"] for stem, row in before.items())  # from the sidecars
 
 
-def test_regions_are_the_default_and_other_policies_are_followed(here: Path) -> None:
-    for flags, policy in (("", "regions"), ("--outliers keep", "keep"), ("--preset paper", "regions")):
+def test_single_outliers_are_the_default_and_other_policies_are_followed(here: Path) -> None:
+    for flags, policy in (("", "single"), ("--outliers keep", "keep"), ("--preset paper", "single")):
         assert leadline(f"{ALL} --limit 1 {flags}").exit_code == 0
         record = json.loads(Path("out/f0.json").read_text(encoding="utf-8"))
         assert record["settings"]["completion"]["outliers"] == policy
@@ -171,6 +171,11 @@ def test_a_folder_of_clouds(here: Path) -> None:
         ("refine frames --depth depth --prior priors --measured x", "--measured has no effect here"),
         ("refine frames --depth depth --prior priors --address auto", "--address needs --executor ray"),
         ("refine frames --depth depth --prior priors --mesh glb", "--mesh needs a camera"),
+        ("refine frames --depth depth --prior priors --min-confidence 1", "--min-confidence has no effect here"),
+        ("refine frames --depth depth --prior priors --intrinsics 9,9,9,9", "--intrinsics has no effect here"),
+        ("refine frames --depth depth --prior priors --kitti depth", "--kitti has no effect here: it is for --points"),
+        ("refine frames --points depth --prior priors", "--unit has no effect here"),
+        ("refine frames --depth depth --prior priors --no-edge-filter", "--no-edge-filter is for point clouds"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(line: str, reason: str, here: Path) -> None:

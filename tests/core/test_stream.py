@@ -469,7 +469,8 @@ def test_motion_is_checked_in_one_sentence():
     for motion, words in (
         ({"camera": CAMERA}, "`camera_to_world` is missing"),
         ({"camera_to_world": np.eye(4)}, "`camera` is missing"),
-        ({"camera": CAMERA.scaled(64, 48), "camera_to_world": np.eye(4)}, "size of the prior, 128 x 96, got 64 x 48"),
+        ({"camera": CAMERA.scaled(64, 48), "camera_to_world": np.eye(4)}, "size 128 x 96, got 64 x 48"),
+        ({"camera": np.eye(3), "camera_to_world": np.eye(4)}, "must be a camera such as leadline.Camera"),
         ({"camera": CAMERA, "camera_to_world": mirrored}, "mirrors"),
         ({"flow": np.zeros(SHAPE)}, "`flow` must be an array of floats of shape"),
         ({"camera": CAMERA, "camera_to_world": np.eye(4), "flow": np.zeros((*SHAPE, 2))}, "exclude each other"),

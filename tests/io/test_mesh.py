@@ -86,16 +86,18 @@ def test_bad_meshes_are_refused(tmp_path: Path) -> None:
         write_mesh(tmp_path / "a.obj", points, triangles)
     with pytest.raises(InputError, match="indices of the 4 points"):
         write_mesh(tmp_path / "a.glb", points, triangles + 2)
-    with pytest.raises(InputError, match="`points` must be a finite"):
+    with pytest.raises(InputError, match="`points` must be finite"):
         write_mesh(tmp_path / "a.glb", points * np.nan, triangles)
     with pytest.raises(InputError, match="must be uint8"):
         write_mesh(tmp_path / "a.glb", points, triangles, colours=points)
-    with pytest.raises(InputError, match="`texture` needs `texture_coordinates`"):
+    with pytest.raises(InputError, match="`texture` and `texture_coordinates` need each other"):
         write_mesh(tmp_path / "a.glb", points, triangles, texture=IMAGE)
     with pytest.raises(InputError, match="has `colours` and no `texture`"):
         write_mesh(tmp_path / "a.ply", points, triangles)
     with pytest.raises(InputError, match="`normals` must"):
         write_mesh(tmp_path / "a.ply", points, triangles, colours=grey, normals=points[:2])
+    with pytest.raises(InputError, match="`image` must have the shape"):
+        write_surface_mesh(tmp_path / "a.ply", DEPTH, CAMERA, IMAGE[:-1])
     with pytest.raises(InputError, match="neighbouring pixels with a depth"):
         write_surface_mesh(tmp_path / "a.glb", np.full(SHAPE, np.nan), CAMERA, IMAGE)
     assert not list(tmp_path.iterdir())

@@ -38,7 +38,7 @@ Examples:
 IN and OUT are rosbag1 files (.bag), .mcap files, or rosbag2 folders; ROS is not
 needed. Points are transformed to the frame of the camera by /tf and /tf_static,
 or by --extrinsics. The images are completed as a stream: where /tf has the poses
-of a moving camera, the depth of each image supports the next one. OUT holds the
+of a moving camera, the depth of each image is used for the next one. OUT holds the
 depth as --topic, its camera_info and, with --cloud, points beside it, with the
 stamps and the frame of the images. OUT.json records how it was computed.
 
@@ -81,9 +81,9 @@ by Ctrl-C; OUT then holds the finished images.
 @camera_option(
     "--tf/--no-tf",
     default=None,
-    help="Use /tf and /tf_static: points are transformed to the camera, and depth is carried from image to image by "
-    "the camera's poses; or points are in the frame of the camera already.  [default: --tf, points by --extrinsics if "
-    "given]",
+    help="Transform points to the camera by /tf and /tf_static, and carry depth from image to image by the camera's "
+    "poses. With --no-tf, points are in the frame of the camera already.  [default: --tf; --extrinsics replaces it for "
+    "points]",
 )
 @camera_option("--extrinsics", type=PATH, metavar="FILE", help="Transform from the points to the camera, JSON.")
 @camera_option(

@@ -10,9 +10,7 @@ import click
 
 from leadline.apps.terminal.commands import (
     PATH,
-    Numbers,
     announce_compiling,
-    camera_option,
     grouped_command,
     input_option,
     option,
@@ -21,12 +19,23 @@ from leadline.apps.terminal.commands import (
     run_option,
     say_notes,
 )
-from leadline.apps.terminal.flags import PriorFlags, completion_flags, geometry_flags, prior_flags, take_fields
+from leadline.apps.terminal.flags import (
+    PriorFlags,
+    camera_flags,
+    completion_flags,
+    geometry_flags,
+    min_confidence_flag,
+    noise_flag,
+    prior_flags,
+    take_fields,
+)
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
 
 if TYPE_CHECKING:
+    from leadline.batch.outputs import OutputOptions
     from leadline.core.noise import Noise
+    from leadline.priors.predictor import Predictor
 
 FORMATS = ("png", "npy", "npz", "exr", "pfm", "tiff")
 EXAMPLES = """\b
@@ -73,42 +82,12 @@ Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
     help="If --sparse has another size than the image: move its measurements to the nearest pixels.",
 )
 @input_option("--confidence", type=PATH, help="Confidence of each pixel of --sparse, a file or a folder.")
-@input_option(
-    "--min-confidence",
-    type=float,
-    help="Leave out measurements of lower confidence.  [default: 2, the highest of ARKit's levels]",
-)
-@input_option(
-    "--noise",
-    type=Numbers(),
-    metavar="C[,P[,Q]]",
-    help="Standard deviation of a measurement z: the root of C^2 + (P z)^2 + (Q z^2)^2, in metres.  [default: the "
-    "measurements are exact]",
-)
+@min_confidence_flag
+@noise_flag
 @input_option("--valid", type=PATH, help="Mask, a file or a folder: > 0 where the inputs may be used.")
 @prior_flags(text="Dense relative depth: a file, a folder, or a network by its name and, optionally, its model.")
 @option("--resize-prior", group="Prior", is_flag=True, help="Interpolate a prior of another size to the image.")
-@camera_option(
-    "--intrinsics",
-    type=Numbers(),
-    metavar="FX,FY,CX,CY",
-    help="Pinhole camera in pixels, for --ply and --mesh; pixel centres are at integers.",
-)
-@camera_option(
-    "--camera",
-    type=PATH,
-    metavar="FILE",
-    help="Camera as JSON, for --ply, --mesh, --points: {width, height, fx, fy, cx, cy}; a lens adds model and params.",
-)
-@camera_option(
-    "--extrinsics", type=PATH, metavar="FILE", help="For --points: transform from the cloud to the camera, JSON."
-)
-@camera_option(
-    "--kitti",
-    type=PATH,
-    metavar="PATH",
-    help="For --points: KITTI's calibration, in place of --camera and --extrinsics.",
-)
+@camera_flags
 @output_option(
     "-o", "--output", type=PATH, default=Path("leadline-out"), help="Folder for the results; made if it is not there."
 )
@@ -167,16 +146,9 @@ def command(
         raise InputError(f"give one of {param('sparse')}, a depth map, and {param('points')}, a point cloud.")
     if sparse is None and points is None:
         return _predict_only(image, prior, output, values["format"], overwrite=overwrite, quiet=quiet)
-    if min_confidence is not None and confidence is None:
-        raise InputError(f"{param('min_confidence')} needs a map of confidence; add {param('confidence')}.")
     prior_file, predictor = prior.open(focal_length(intrinsics, camera))
     outputs = take_fields(OutputOptions, values)
-    used = outputs.ply or outputs.mesh or points is not None or (predictor is not None and "focal" in predictor.options)
-    if (intrinsics or camera) and not used:
-        raise InputError(
-            f"{param('intrinsics')} and {param('camera')} are for a point cloud or a mesh; add {param('ply', True)} or "
-            f"{param('mesh')}, or leave them out."
-        )
+    refuse_unused(outputs, predictor, confidence=confidence, points=points)
     inputs = FrameOptions(
         **values,
         prior_kind=prior.kind if prior_file else None,
@@ -257,6 +229,17 @@ def _predict_only(
         for one in images:
             report.add(outcome_of(one.stem, partial(save, one)))
     return report.finish("the same command continues from here.")
+
+
+def refuse_unused(
+    outputs: OutputOptions, predictor: Predictor | None, *, confidence: Path | None, points: Path | None
+) -> None:
+    """Refuse flags of inputs that nothing would use: a limit of confidence, and a camera."""
+    if confidence is None:
+        refuse_given(("min_confidence",), "there is no map of confidence; add --confidence")
+    takes_focal = predictor is not None and "focal" in predictor.options
+    if not (outputs.ply or outputs.mesh or points is not None or takes_focal):
+        refuse_given(("intrinsics", "camera"), "a camera is for a point cloud or a mesh; add --ply or --mesh")
 
 
 def parse_noise(numbers: tuple[float, ...] | None) -> Noise | None:

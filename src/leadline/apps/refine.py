@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leadline.apps.complete import FORMATS, focal_length, parse_noise
+from leadline.apps.complete import FORMATS, focal_length, parse_noise, refuse_unused
 from leadline.apps.terminal.commands import (
     PATH,
-    Numbers,
     announce_compiling,
-    camera_option,
     flag_wording,
     grouped_command,
     input_option,
@@ -23,7 +21,16 @@ from leadline.apps.terminal.commands import (
     run_option,
     say_notes,
 )
-from leadline.apps.terminal.flags import PriorFlags, completion_flags, geometry_flags, prior_flags, take_fields
+from leadline.apps.terminal.flags import (
+    PriorFlags,
+    camera_flags,
+    completion_flags_with,
+    geometry_flags,
+    min_confidence_flag,
+    noise_flag,
+    prior_flags,
+    take_fields,
+)
 from leadline.base.errors import FileError, InputError, param, render
 from leadline.core.options import CompletionOptions
 
@@ -35,7 +42,7 @@ EXAMPLES = """\b
 Examples:
   leadline refine scene/ --unit mm --prior onnx:model.onnx -o refined/
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --jobs 2
-  leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --outliers single --sigma
+  leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --outliers regions --sigma
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --mesh glb --camera cam.json
   leadline refine scenes/ --dataset scenes --prior onnx:model.onnx -o refined/
 
@@ -48,7 +55,8 @@ with the lists of TUM's benchmark, rgb.txt and depth.txt; a folder of images, wi
 \b
 For each frame STEM it writes STEM_depth, STEM_mask.png (255 measured, 170 filled,
 85 left out, 0 no depth) and, last, STEM.json, which records how the depth was
-computed. Where the mask is 255, the depth is the measured one, bit for bit.
+computed. Where the mask is 255, the depth is the measured one, bit for bit
+(with --noise only near it).
 frames.csv has a row for each frame, with the reason if it failed;
 contact_sheet.png shows the frames that changed most. A run that was stopped
 continues when the same command is run again.
@@ -72,18 +80,8 @@ Ctrl-C.
     "--unit", help="Unit of the depth: mm, cm, m, kitti, tum ... or metres per count.  [default: guessed, with a note]"
 )
 @input_option("--confidence", type=PATH, metavar="FOLDER", help="Folder with the confidence of each measurement.")
-@input_option(
-    "--min-confidence",
-    type=float,
-    help="Leave out measurements of lower confidence.  [default: 2, the highest of ARKit's levels]",
-)
-@input_option(
-    "--noise",
-    type=Numbers(),
-    metavar="C[,P[,Q]]",
-    help="Standard deviation of a measurement z: the root of C^2 + (P z)^2 + (Q z^2)^2, in metres.  [default: the "
-    "measurements are exact]",
-)
+@min_confidence_flag
+@noise_flag
 @input_option("--valid", type=PATH, metavar="FOLDER", help="Folder of masks: > 0 where the inputs may be used.")
 @input_option("--dataset", metavar="NAME", help="INPUT is the folder of this data set; 'leadline datasets' lists them.")
 @key_value_option("--data-option", "data_options", group="Inputs", help="An option of the data set; may be repeated.")
@@ -95,14 +93,7 @@ Ctrl-C.
 )
 @input_option("--limit", type=click.IntRange(1), help="Use only the first frames.")
 @prior_flags(text="Dense relative depth: a folder, or a network by its name and, optionally, its model.")
-@camera_option(
-    "--intrinsics", type=Numbers(), metavar="FX,FY,CX,CY", help="Pinhole camera in pixels, for --ply and --mesh."
-)
-@camera_option("--camera", type=PATH, metavar="FILE", help="Camera as JSON, for --ply, --mesh and --points.")
-@camera_option(
-    "--extrinsics", type=PATH, metavar="FILE", help="For --points: transform from the cloud to the camera, JSON."
-)
-@camera_option("--kitti", type=PATH, metavar="PATH", help="For --points: KITTI's calibration.")
+@camera_flags
 @output_option("-o", "--output", type=PATH, default=Path("leadline-refined"), help="Folder for the results.")
 @output_option(
     "--format",
@@ -129,7 +120,7 @@ Ctrl-C.
 @run_option("--address", help="Address of a Ray cluster.  [default: a new one on this machine]")
 @run_option("--overwrite", is_flag=True, help="Refine frames again that are refined already.")
 @run_option("--quiet", is_flag=True, help="Print only notes and errors.")
-@completion_flags
+@completion_flags_with(outliers="single")
 def command(
     input: Path,
     depth: Path | None,
@@ -156,7 +147,8 @@ def command(
 ) -> int:
     """Refine the depth of RGB-D frames: leave out what is wrong, complete what is missing, keep the rest bit for bit.
 
-    Which measurements are wrong is decided by --outliers, which is 'regions' here unless it is given.
+    --outliers decides which measurements are wrong: 'single' those that contradict all their neighbours, 'regions'
+    whole regions, as behind glass, for which the prior must be good.
     """
     from leadline.apps.terminal.progress import FolderReport, make_output_folder
     from leadline.batch.folder import complete_folder
@@ -167,11 +159,17 @@ def command(
 
     if not input.is_dir():
         raise FileError(f"{param('input')} {input}: there is no such folder; check the path.")
-    if not _is_given("outliers"):
-        completion = replace(completion, outliers="regions")
+    if depth is not None and points is not None:
+        raise InputError(f"give one of {param('depth')}, depth maps, and {param('points')}, point clouds.")
     prior_file, predictor = prior.open(focal_length(intrinsics, camera))
     if prior_file is not None and not prior_file.is_dir():
         raise InputError(f"{param('prior')} {prior_file}: is a file; give a folder with a prior for each image.")
+    outputs = take_fields(OutputOptions, values, mask=True)
+    refuse_unused(outputs, predictor, confidence=values["confidence"], points=points)
+    if points is None:
+        refuse_given(("extrinsics", "kitti"), "it is for --points")
+    else:
+        refuse_given(("unit", "confidence"), "it is for depth maps, and --points are clouds")
     folders = {name: values.pop(name) for name in ("confidence", "valid")}
     placement = {name: values.pop(name) for name in ("extrinsics", "kitti")}
     tum = dataset is None and depth is None and points is None and is_tum_folder(input)
@@ -205,7 +203,7 @@ def command(
     frames = FrameJob(
         folder=output,
         inputs=inputs,
-        outputs=take_fields(OutputOptions, values, mask=True, format=file_format or suggested),
+        outputs=replace(outputs, format=file_format or suggested),
         completion=completion,
         predictor=predictor,
         overwrite=overwrite,
@@ -233,12 +231,13 @@ def _summarise(outcomes: list[Outcome], items: dict[str, Any], job: Any, sheet: 
     written += [picture] if picture is not None else []
     if quiet:
         return
-    if worst:
+    total = total_pixels(outcomes)
+    if total.total:
         table = Table(title="share of the pixels", title_justify="left", header_style="")
         for head in ("frame", "measured", "left out", "filled", "no depth"):
             table.add_column(head, justify="left" if head == "frame" else "right")
         rows = {outcome.stem: outcome.pixels for outcome in worst}
-        for name, counts in {**rows, f"all frames ({len(outcomes)})": total_pixels(outcomes)}.items():
+        for name, counts in {**rows, f"all frames ({len(outcomes)})": total}.items():
             if counts is not None and counts.total:
                 shares = (counts.measured, counts.left_out, counts.filled, counts.no_depth)
                 table.add_row(name, *(f"{share / counts.total:.2%}" for share in shares))
@@ -261,8 +260,6 @@ def _match(
     from leadline.batch.folder import Matches, match_frames
     from leadline.batch.refine import find_rgbd_folders, match_tum_frames
 
-    if depth is not None and points is not None:
-        raise InputError(f"give one of {param('depth')}, depth maps, and {param('points')}, point clouds.")
     if tum:
         if prior is not None or any(more.values()):
             raise InputError(f"{input}: with lists of TUM's benchmark the {param('prior')} is predicted by a network.")
@@ -286,8 +283,3 @@ def _open_dataset(name: str, root: Path, options: dict[str, Any]) -> Any:
     if name == "scenes":
         options = {"reference_only": False, **options}  # a scene needs measurements, not a reference
     return dataset(name, root, **options)
-
-
-def _is_given(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
-    return source is click.core.ParameterSource.COMMANDLINE

@@ -65,6 +65,8 @@ class BagOptions:
             )
         if self.extrinsics and self.tf is not None:
             raise InputError(f"{param('extrinsics')} and {param('tf')} exclude each other; leave out one of them.")
+        if not (self.edge_filter or self.cloud):
+            raise InputError(f"{param('edge_filter', False)} is for {param('cloud', True)}; leave it out.")
         if not 0 <= self.max_gap < math.inf:
             raise InputError(f"{param('max_gap')} must be a number of seconds, at least 0, got {self.max_gap}.")
         if not self.topic.startswith("/") or self.topic.endswith(("/camera_info", "/points", "/")):

@@ -66,6 +66,11 @@ class OutputOptions:
             )
         if self.mesh is not None:
             require_choice("mesh", self.mesh, MeshFormat)
+        if not (self.edge_filter or self.ply or self.mesh):
+            raise InputError(
+                f"{param('edge_filter', False)} is for point clouds and meshes; add {param('ply', True)} or "
+                f"{param('mesh')}, or leave it out."
+            )
         if self.output_unit is not None:
             try:
                 as_unit(self.output_unit)

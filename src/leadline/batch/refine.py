@@ -71,9 +71,8 @@ def match_tum_frames(folder: Path, *, camera: Path | None = None) -> tuple[tuple
     times, others = np.array(sorted(images)), np.array(sorted(depths))
     if not times.size or not others.size:
         raise InputError(f"{folder}: rgb.txt or depth.txt lists no file.")
-    after = np.clip(np.searchsorted(others, times), 1, max(1, others.size - 1))
-    before = np.minimum(after - 1, others.size - 1)
-    after = np.minimum(after, others.size - 1)
+    after = np.searchsorted(others, times).clip(max=others.size - 1)
+    before = (after - 1).clip(min=0)
     nearest = np.where(times - others[before] <= others[after] - times, before, after)
     close = np.abs(others[nearest] - times) <= TUM_GAP
     frames = tuple(

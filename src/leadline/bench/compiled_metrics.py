@@ -18,7 +18,7 @@ from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import InputError, param
 from leadline.base.jit import EXACT, SUM, compiled, inlined
 from leadline.bench.metrics import DELTA_BASE, PER_KM, TIGHT_DELTAS, DepthScores, Missing, NormalScores
-from leadline.geometry.cameras import Camera, CameraModel
+from leadline.geometry.cameras import Camera, CameraModel, require_camera
 
 _DEGREES = 180 / math.pi
 _TAN_EIGHTH = math.tan(math.pi / 8)
@@ -114,10 +114,7 @@ class Scorer:
 def _rays(camera: CameraModel, shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     """x/z and y/z of every pixel, two (H, W) arrays."""
     height, width = shape
-    if (camera.height, camera.width) != shape:
-        raise InputError(
-            f"{param('camera')} must have the size {width} x {height}, got {camera.width} x {camera.height} instead."
-        )
+    require_camera(camera, shape)
     if isinstance(camera, Camera):
         across = (np.arange(width) - camera.cx) / camera.fx
         down = (np.arange(height) - camera.cy) / camera.fy

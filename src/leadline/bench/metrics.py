@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray, as_map, as_mask
 from leadline.base.errors import InputError, param
-from leadline.geometry.cameras import CameraModel
+from leadline.geometry.cameras import CameraModel, require_camera
 
 DELTA_BASE = 1.25  # delta1, delta2 and delta3 count ratios below 1.25, 1.25^2 and 1.25^3
 TIGHT_DELTAS = (1.02, 1.05, 1.10)  # ratios of delta102, delta105 and delta110
@@ -120,10 +120,7 @@ def normals(depth: FloatArray, camera: CameraModel) -> NDArray[np.float64]:
     """
     depth = as_map(depth, "depth")
     height, width = depth.shape
-    if (camera.height, camera.width) != (height, width):
-        raise InputError(
-            f"{param('camera')} must have the size {width} x {height}, got {camera.width} x {camera.height} instead."
-        )
+    require_camera(camera, depth.shape)
     result = np.full((height, width, 3), np.nan)
     if height < 3 or width < 3:
         return result

@@ -46,7 +46,7 @@ from leadline.core.neighbours import MIN_NEIGHBOURS
 from leadline.core.options import ReconstructionOptions
 from leadline.core.pipeline import known_of_measurements, reconstruct_depth
 from leadline.core.solve.reconstruction import Reconstruction, SolverCache, reconstruct
-from leadline.geometry.cameras import CameraModel
+from leadline.geometry.cameras import CameraModel, require_camera
 from leadline.geometry.poses import Transform, as_transform, invert_transform
 from leadline.geometry.reprojection import carry_depth, sample_map
 
@@ -95,17 +95,13 @@ class Motion:
                     f"{param('flow')} must be an array of floats of shape {(*shape, 2)}, the displacement in x and y "
                     f"of each pixel to the previous frame, got {array.dtype} {array.shape} instead."
                 )
-            return cls(flow=array)
+            return cls(flow=array.astype(np.float32))
         if camera is None or camera_to_world is None:
             missing = "camera" if camera is None else "camera_to_world"
             raise InputError(
                 f"a pose needs both the camera and {param('camera_to_world')}; {param(missing)} is missing."
             )
-        if (camera.height, camera.width) != shape:
-            raise InputError(
-                f"{param('camera')} must have the size of the prior, {shape[1]} x {shape[0]}, got {camera.width} x "
-                f"{camera.height}; `scaled` gives it."
-            )
+        require_camera(camera, shape)
         return cls(camera, as_transform(camera_to_world, "camera_to_world"))
 
 
@@ -262,6 +258,7 @@ def _trust(change, centre, inverse):  # type: ignore[no-untyped-def]
 
 @compiled(parallel=True)
 def _push(values, weights, coarse, coarse_weights):  # type: ignore[no-untyped-def]
+    """Weighted means of 2 x 2 pixels, and the sums of their weights, at most 1."""
     height, width = values.shape
     zero = np.float32(0.0)
     for i in prange(coarse.shape[0]):
@@ -294,7 +291,7 @@ def _pull(values, weights, coarse, finer):  # type: ignore[no-untyped-def]
 
 @compiled(parallel=True)
 def _predict(calibrated, extended, weights, predicted):  # type: ignore[no-untyped-def]
-    """t exp(w m)"""
+    """The depth t exp(w m), about which the residual is solved."""
     height, width = calibrated.shape
     for i in prange(height):
         for j in range(width):
@@ -303,6 +300,7 @@ def _predict(calibrated, extended, weights, predicted):  # type: ignore[no-untyp
 
 @compiled(parallel=True)
 def _damp(depth, carried, trust, weights, inverse):  # type: ignore[no-untyped-def]
+    """Move the depth towards the carried depth, by a share that decreases with their difference."""
     height, width = depth.shape
     for i in prange(height):
         for j in range(width):
@@ -329,6 +327,7 @@ def _local_weights(by_carried, alone, nearest, counts, weights):  # type: ignore
 
 @compiled()
 def _replace_measured(ratio, measured, where):  # type: ignore[no-untyped-def]
+    """Replace the ratio of each measured pixel by the mean over its neighbours that are not measured, if it has any."""
     height, width = ratio.shape
     for k in range(where.size):
         i, j = where[k] // width, where[k] % width

@@ -76,6 +76,17 @@ class CameraModel(Protocol):
     def __hash__(self) -> int: ...  # cameras are keys of caches
 
 
+def require_camera(camera: CameraModel, shape: tuple[int, ...]) -> None:
+    """Raise `InputError` unless `camera` is a camera of images of this shape, (H, W)."""
+    if not all(hasattr(camera, name) for name in ("width", "height", "points")):
+        raise InputError(f"{param('camera')} must be a camera such as leadline.Camera, got {camera!r} instead.")
+    if (camera.height, camera.width) != shape:
+        raise InputError(
+            f"{param('camera')} must have the size {shape[1]} x {shape[0]}, got {camera.width} x {camera.height}; its "
+            "method `scaled` gives the camera of a resized image."
+        )
+
+
 @dataclass(frozen=True)
 class Camera:
     """A pinhole camera: x = (u - cx) / fx z and y = (v - cy) / fy z for the pixel in column u and row v.

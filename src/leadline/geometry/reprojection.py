@@ -1,6 +1,6 @@
 """The depth map of one view carried into another: depth, and where each pixel's surface point lies in the first view.
 
-A z-buffer of the first view's points tells which surface is nearest in each pixel of the second view, but a point
+A z-buffer of the first view's points gives the nearest surface in each pixel of the second view, but a point
 rarely falls on the centre of a pixel, and a surface that comes closer has gaps between its points. The depth on the ray
 through each pixel's centre is therefore found by a fixed-point iteration that starts from the z-buffer: the point at
 the current depth is projected into the first view, and the depth is multiplied by the ratio of the depth that the first
@@ -32,7 +32,6 @@ SETTLED = 1e-3
 """Relative change of the depth after which the iteration ends early; the next change would be far smaller."""
 EDGE_RATIO = 1.05
 """Pixels whose depths differ by more than this factor are not interpolated between: the nearest one is used."""
-
 BORDER = 1e-3
 """Pixels beyond the outermost pixel centres at which a map can still be sampled, for rounding errors."""
 

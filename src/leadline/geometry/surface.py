@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray, as_map, is_measured
-from leadline.base.errors import InputError, param
-from leadline.geometry.cameras import CameraModel
+from leadline.base.errors import InputError, param, require_positive
+from leadline.geometry.cameras import CameraModel, require_camera
 
 # A step in inverse depth is usual if it equals that of 15 pairs among the 31 around it, where smaller steps count in
 # part and steps beyond the limit of the first rule not at all. Completed depth passes from one object to the other
@@ -43,10 +43,9 @@ class EdgeLimits:
     max_angle: float = 85.0  # degrees between the line of sight and the normal, unless the surface is a plane there
 
     def __post_init__(self) -> None:
-        if not self.max_step > 0:
-            raise InputError(f"{param('max_step')} must be positive, got {self.max_step!r}.")
-        if not 0 < self.max_angle <= 90:
-            raise InputError(f"{param('max_angle')} must be from 0 to 90 degrees, got {self.max_angle!r}.")
+        require_positive(max_step=self.max_step, max_angle=self.max_angle)
+        if self.max_angle > 90:
+            raise InputError(f"{param('max_angle')} must be at most 90 degrees, got {self.max_angle!r} instead.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +112,7 @@ def surface_from_depth(depth: FloatArray, camera: CameraModel, *, edges: EdgeLim
     """
     depth = as_map(depth, "depth")
     height, width = depth.shape
-    if (camera.height, camera.width) != (height, width):
-        raise InputError(
-            f"{param('camera')} must have the size {width} x {height}, got {camera.width} x {camera.height} instead."
-        )
+    require_camera(camera, depth.shape)
     points = camera.points(np.where(is_measured(depth), depth, np.nan))
     known = np.isfinite(points).all(axis=-1)  # a lens may have no ray for a corner
     right, down = join_neighbours(points, edges)

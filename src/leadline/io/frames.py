@@ -342,11 +342,10 @@ def read_measurements(files: FrameFiles, options: FrameOptions, image: NDArray[n
 def _project_points(files: FrameFiles, points: Path, options: FrameOptions, image: NDArray[np.uint8]) -> Measurements:
     from leadline.geometry.registration import check_registration
 
-    if options.unit is not None or options.scatter_sparse or files.confidence is not None:
-        raise InputError(
-            f"{param('unit')}, {param('scatter_sparse')} and {param('confidence')} are for {param('sparse')}, and "
-            f"{param('points')} is a cloud; leave them out."
-        )
+    for_maps = {"unit": options.unit, "scatter_sparse": options.scatter_sparse, "confidence": files.confidence}
+    for name, value in for_maps.items():
+        if value:
+            raise InputError(f"{param(name)} is for {param('sparse')}, and {param('points')} is a cloud; leave it out.")
     if options.intrinsics is not None:
         raise InputError(
             f"{param('points')} needs the camera as a file: give {param('camera')} in place of {param('intrinsics')}."

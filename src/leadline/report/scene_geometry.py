@@ -17,7 +17,7 @@ from leadline.report.completed_scene import CompletedScene
 from leadline.report.diagnostics.curves import even_subset
 
 MAX_POINTS, MAX_MEASUREMENTS = 400_000, 60_000
-_MAP_SIZE = 480  # cells along the longer side of a map of regions, in which a finger can still hit the smallest one
+_MAP_SIZE = 480  # cells along the longer side of a map of regions; in them regions are shown and clicked
 _REACH = 1.5  # a region reaches this many mean distances between measurements beyond its own
 
 

@@ -115,7 +115,7 @@ class Result:
 
     @property
     def used(self) -> FloatArray:
-        """The measurements without those that were left out by hand: what the same command has to start from."""
+        """The measurements from which a command computes the same depth: without outliers if regions were kept."""
         outliers = self.scene.completion.outliers
         if not self.request.kept_regions or outliers is None:
             return self.scene.sparse

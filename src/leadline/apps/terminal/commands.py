@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 _COLOURS = {"error": "red", "note": "yellow"}
 # Parameters whose flags have other names. A command's own flag of the plain name comes first.
-_FLAG_NAMES = {"kind": "prior_kind", "floor": "prior_floor", "workers": "jobs", "output_folder": "output"}
+_FLAG_NAMES = {
+    "kind": "prior_kind",
+    "floor": "prior_floor",
+    "workers": "jobs",
+    "output_folder": "output",
+    "sparse": "depth",  # of refine, whose measurements are dense
+}
 # Parameters that only one other command has a flag for.
 _OTHER_COMMANDS = {"rotate": "'leadline project --rotate'"}
 

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 
 import click
 
-from leadline.apps.terminal.commands import PATH, PRESET, PRIOR, Numbers, key_value_option, option, output_option
+from leadline.apps.terminal.commands import (
+    PATH,
+    PRESET,
+    PRIOR,
+    Numbers,
+    camera_option,
+    input_option,
+    key_value_option,
+    option,
+    output_option,
+)
 from leadline.base.errors import InputError, param
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
 from leadline.priors import RECOMMENDED
@@ -144,6 +154,18 @@ def prior_flags(
     return decorate
 
 
+min_confidence_flag = input_option(
+    "--min-confidence",
+    type=float,
+    help="Leave out measurements of lower confidence.  [default: 2, the highest of ARKit's levels]",
+)
+noise_flag = input_option(
+    "--noise",
+    type=Numbers(),
+    metavar="C[,P[,Q]]",
+    help="Standard deviation of a measurement z: the root of C^2 + (P z)^2 + (Q z^2)^2, in metres.  [default: the "
+    "measurements are exact]",
+)
 edge_filter_flag = output_option(
     "--edge-filter/--no-edge-filter",
     default=True,
@@ -163,6 +185,40 @@ def geometry_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     decorated: Callable[..., Any] = cloud(mesh(edge_filter_flag(function)))
     return decorated
+
+
+def camera_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a command with the flags of the camera of an image, and of its place relative to a point cloud."""
+    flags = (
+        camera_option(
+            "--intrinsics",
+            type=Numbers(),
+            metavar="FX,FY,CX,CY",
+            help="Pinhole camera in pixels, for --ply and --mesh; pixel centres are at integers.",
+        ),
+        camera_option(
+            "--camera",
+            type=PATH,
+            metavar="FILE",
+            help="Camera as JSON, for --ply, --mesh, --points: {width, height, fx, fy, cx, cy}; a lens adds model and "
+            "params.",
+        ),
+        camera_option(
+            "--extrinsics",
+            type=PATH,
+            metavar="FILE",
+            help="For --points: transform from the cloud to the camera, JSON.",
+        ),
+        camera_option(
+            "--kitti",
+            type=PATH,
+            metavar="PATH",
+            help="For --points: KITTI's calibration, in place of --camera and --extrinsics.",
+        ),
+    )
+    for flag in reversed(flags):
+        function = flag(function)
+    return function
 
 
 PRESETS = {"best": CompletionOptions.best, "paper": CompletionOptions.paper}
@@ -193,16 +249,18 @@ class OptionField:
     def value(self, options: CompletionOptions) -> Any:
         return getattr(getattr(options, self.owner) if self.owner else options, self.field.name)
 
-    def help(self) -> str:
-        """The help of the field, and the value in each preset."""
+    def help(self, default: Any = None) -> str:
+        """The help of the field, and the value in each preset, unless the command has a `default` of its own."""
         text = self.field.metadata["help"]
+        if default is not None:
+            return f"{text[0].upper()}{text[1:]}.  [default: {_text(default)}]"
         shown = {name: _text(self.value(make())) for name, make in PRESETS.items()}
         if len(set(shown.values())) > 1:
-            default = "; ".join(f"{name}: {value}" for name, value in shown.items())
+            values = "; ".join(f"{name}: {value}" for name, value in shown.items())
         else:
-            default = f"default: {shown[DEFAULT]}"
+            values = f"default: {shown[DEFAULT]}"
         unset = all(self.value(make()) is None for make in PRESETS.values())  # the help then says what applies
-        return f"{text[0].upper()}{text[1:]}." + ("" if unset else f"  [{default}]")
+        return f"{text[0].upper()}{text[1:]}." + ("" if unset else f"  [{values}]")
 
 
 def option_fields() -> Iterator[OptionField]:
@@ -214,37 +272,44 @@ def option_fields() -> Iterator[OptionField]:
                 yield OptionField(owner, field, hints[field.name])
 
 
-def completion_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+def completion_flags_with(**defaults: Any) -> Callable[..., Any]:
     """Decorate a command with ``--preset`` and a flag for each option; it receives them as `completion`.
 
-    The flags of the fit and of the reconstruction are advanced.
+    The flags of the fit and of the reconstruction are advanced. `defaults` of the command replace those of the preset.
     """
     entries = list(option_fields())
 
-    @wraps(function)
-    def collect(*args: Any, **values: Any) -> Any:
-        chosen = {entry.parameter: values.pop(entry.parameter) for entry in entries}
-        return function(*args, completion=completion_options({"preset": values.pop("preset"), **chosen}), **values)
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def collect(*args: Any, **values: Any) -> Any:
+            chosen = {entry.parameter: values.pop(entry.parameter) for entry in entries}
+            chosen |= {name: value for name, value in defaults.items() if chosen[name] is None}
+            return function(*args, completion=completion_options({"preset": values.pop("preset"), **chosen}), **values)
 
-    for entry in reversed(entries):
-        is_bool = entry.hint is bool
-        collect = option(
-            f"{entry.flag}/--no-{entry.flag[2:]}" if is_bool else entry.flag,
-            entry.parameter,
-            group=_HEADINGS[entry.owner],
-            advanced=bool(entry.owner),
-            default=None,
-            help=entry.help(),
-            **({} if is_bool else {"type": _click_type(entry.hint)}),
+        for entry in reversed(entries):
+            is_bool = entry.hint is bool
+            collect = option(
+                f"{entry.flag}/--no-{entry.flag[2:]}" if is_bool else entry.flag,
+                entry.parameter,
+                group=_HEADINGS[entry.owner],
+                advanced=bool(entry.owner),
+                default=None,
+                help=entry.help(defaults.get(entry.parameter)),
+                **({} if is_bool else {"type": _click_type(entry.hint)}),
+            )(collect)
+        with_preset: Callable[..., Any] = option(
+            "--preset",
+            group=PRESET,
+            type=click.Choice(list(PRESETS)),
+            default=DEFAULT,
+            help="The most accurate settings, or those of the paper. Other flags change single settings of the preset.",
         )(collect)
-    with_preset: Callable[..., Any] = option(
-        "--preset",
-        group=PRESET,
-        type=click.Choice(list(PRESETS)),
-        default=DEFAULT,
-        help="The most accurate settings, or those of the paper. Other flags change single settings of the preset.",
-    )(collect)
-    return with_preset
+        return with_preset
+
+    return decorate
+
+
+completion_flags = completion_flags_with()
 
 
 def completion_options(values: Mapping[str, Any]) -> CompletionOptions:

@@ -1,4 +1,4 @@
-"""The desk: books, cups and a lamp at arm's length, and things of glass that a depth camera looks through."""
+"""The desk: books, cups and a lamp at arm's length, and things of glass, behind which a depth camera measures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def furnish(rng: np.random.Generator) -> list[Group]:
 
 
 def glass() -> list[Group]:
-    """A tall jar, a bowl and a pane that leans on nothing, each in front of something that it lets through."""
+    """A tall jar and an upright pane, through which a depth camera measures what stands behind them."""
     jar = [cylinder((0, _TOP + 0.13, 0), (0.075, 0.13, 0), "glaze", (1, 1, 1))]
     pane = [box((0, _TOP + 0.16, 0), (0.17, 0.16, 0.004), "glaze", (1, 1, 1))]
     return [Group((0.1, 0.92, 0.0), jar), Group((-0.27, 0.88, 0.35), pane)]

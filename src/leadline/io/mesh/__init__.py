@@ -56,10 +56,12 @@ def write_surface_mesh(
         The file cannot be written.
     """
     surface = surface_from_depth(depth, camera, edges=edges)
+    if np.shape(image) != (*surface.shape, 3):
+        raise InputError(f"{param('image')} must have the shape {(*surface.shape, 3)}, got {np.shape(image)} instead.")
     if not len(surface.triangles):
         raise InputError("a mesh needs neighbouring pixels with a depth, and there are none.")
     if _format_of(path) == "ply":
-        colours = np.asarray(image).reshape(-1, 3)[surface.pixels]
+        colours = image.reshape(-1, 3)[surface.pixels]
         write_mesh(path, surface.points, surface.triangles, normals=surface.normals, colours=colours)
     else:
         coordinates = surface.texture_coordinates()
@@ -95,13 +97,16 @@ def write_mesh(
     texture : (H, W, 3) uint8 array, optional
         For GLB only; with `texture_coordinates`, (N, 2), across and down from 0 to 1.
     """
-    xyz, corners = np.asarray(points, np.float32), np.asarray(triangles)
-    if xyz.ndim != 2 or xyz.shape[1] != 3 or not len(xyz) or not np.isfinite(xyz).all():
-        raise InputError(f"{param('points')} must be a finite, non-empty (N, 3) array, got shape {xyz.shape}.")
+    corners, count = np.asarray(triangles), np.shape(points)[:1]
+    xyz = _check(points, "points", (*count, 3)).astype(np.float32)
+    if not len(xyz) or not np.isfinite(xyz).all():
+        raise InputError(f"{param('points')} must be finite and not empty, got shape {xyz.shape}.")
     if corners.ndim != 2 or corners.shape[1] != 3 or not len(corners) or corners.dtype.kind not in "iu":
         raise InputError(f"{param('triangles')} must be a non-empty (T, 3) array of integers, got {corners.shape}.")
     if corners.min() < 0 or corners.max() >= len(xyz):
         raise InputError(f"{param('triangles')} must be indices of the {len(xyz)} points.")
+    if (texture is None) != (texture_coordinates is None):
+        raise InputError(f"{param('texture')} and {param('texture_coordinates')} need each other; give both or none.")
     if _format_of(path) == "ply":
         if colours is None or texture is not None:
             raise InputError(f"a mesh in PLY has {param('colours')} and no {param('texture')}; write a .glb instead.")
@@ -116,9 +121,7 @@ def write_mesh(
             raise InputError(f"{param('colours')} must be uint8, got {np.asarray(colours).dtype} instead.")
         attributes["COLOR_0"] = (linear_colours(rgb), UINT16)
     encoded = None
-    if texture is not None:
-        if texture_coordinates is None:
-            raise InputError(f"{param('texture')} needs {param('texture_coordinates')}.")
+    if texture is not None and texture_coordinates is not None:
         attributes["TEXCOORD_0"] = (_check(texture_coordinates, "texture_coordinates", (len(xyz), 2)), FLOAT)
         encoded = encode_texture(np.asarray(texture))
     content = glb_bytes(attributes, corners.astype("<u4"), encoded)
@@ -136,8 +139,8 @@ def _format_of(path: str | os.PathLike[str]) -> MeshFormat:
     raise InputError(f"{path}: a mesh is written as {' or '.join(f'.{known}' for known in MESH_FORMATS)}.")
 
 
-def _check(values: ArrayLike, name: str, shape: tuple[int, int]) -> NDArray[Any]:
+def _check(values: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
     found = np.asarray(values)
     if found.shape != shape or found.dtype.kind not in "iuf":
-        raise InputError(f"{param(name)} must be an array of numbers of shape {shape}, got {found.shape} instead.")
+        raise InputError(f"{param(name)} must be numbers of shape {shape}, got {found.dtype} {found.shape} instead.")
     return found if found.dtype == np.uint8 else found.astype(np.float32)

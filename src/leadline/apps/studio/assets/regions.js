@@ -1,4 +1,4 @@
-// Regions of outliers over the picture. A click on one takes it back: it is used when the scene is completed again.
+// Regions of outliers over the picture. The measurements of a clicked region are used when the scene is completed again.
 
 import { TOUCH, element } from '/assets/api.js';
 
