@@ -42,12 +42,15 @@ test-full: lint browser
 	$(BIN)/leadline warm-up
 	$(BIN)/pytest -n $(JOBS) --quiet -rsR --reruns 1 -m ''
 
-# The pages are tested in a real browser. apt installs one if there is none.
-browser:
-	@command -v chromium chromium-browser google-chrome >/dev/null || \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
-	  else echo "no Chromium: the tests of the pages are skipped (on Debian or Ubuntu: sudo apt-get install chromium)"; fi
+# The pages are tested in a real browser, and Open3D needs libraries of the window system. apt installs what is missing.
+browser: $(DEV)
+	@missing=""; \
+	command -v chromium chromium-browser google-chrome >/dev/null || missing="chromium"; \
+	$(BIN)/python -c 'import open3d' 2>/dev/null || missing="$$missing libgl1 libegl1 libx11-6 libusb-1.0-0"; \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	else echo "some tests of pages and meshes are skipped or fail (on Debian or Ubuntu: sudo apt-get install $$missing)"; fi
 
 bench: $(BENCH)
 	$(BIN)/python benchmarks/speed.py
@@ -58,6 +61,7 @@ pictures: $(DEV) browser
 	$(BIN)/python docs/make_guide_pictures.py
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_studio_pictures.py
+	$(BIN)/python docs/make_views_pictures.py
 
 # Every table of the docs with measured numbers but those of docs/speed.md, which `make bench` writes: some hours, on an
 # idle machine. DATA is a folder of scene folders, NETWORK an ONNX file with its card, FRAMES a folder of video frames.

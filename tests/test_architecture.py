@@ -17,7 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # Each package may import itself and those before it. "" is leadline/__init__.py, which only re-exports public names.
 LAYERS = (
-    *("base", "geometry", "core", "torch", "", "io", "priors", "methods"),
+    *("base", "geometry", "core", "torch", "", "io", "views", "priors", "methods"),
     *("datasets", "bench", "report", "batch", "apps"),
 )
 # The public names of leadline/__init__.py are loaded on first use and may come from any package up to this one.
@@ -27,12 +27,14 @@ PUBLIC_UP_TO = "datasets"
 LAZY = {
     *("torch", "transformers", "huggingface_hub", "onnxruntime", "ray", "matplotlib", "PIL"),
     *("h5py", "tifffile", "OpenEXR", "laspy", "cv2", "pycolmap", "rosbags", "jinja2", "starlette", "uvicorn"),
+    "open3d",
 }
 # ... and these only in the packages whose business they are.
 HOME = {
     "torch": {"torch", "priors", "methods"},
     "ray": {"base"},
     "matplotlib": {"report"},
+    "open3d": {"report"},
     "jinja2": {"report"},
     "click": {"apps"},
     "rich": {"bench", "apps"},

@@ -37,12 +37,13 @@ PUBLIC = [
     "Scene",
     "Stream",
     "StreamResult",
+    "Views",
     "__version__",
     "align",
     "complete",
 ]
 
-PAGES_WITH_PYTHON = ("README.md", "docs/index.md", "docs/options.md", "docs/pytorch.md")
+PAGES_WITH_PYTHON = ("README.md", "docs/index.md", "docs/options.md", "docs/pytorch.md", "docs/views.md")
 
 
 def relative(path: Path) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from leadline.core.stream import Stream, StreamResult
     from leadline.datasets import Scene
     from leadline.geometry.cameras import Camera
+    from leadline.views.views import Views
 
 __version__ = "1.0.0rc1"
 
@@ -45,6 +46,7 @@ _HOME = {
     "Scene": "datasets",
     "Stream": "core.stream",
     "StreamResult": "core.stream",
+    "Views": "views.views",
     "align": "core.pipeline",
     "complete": "core.pipeline",
 }
@@ -67,6 +69,7 @@ __all__ = [
     "Scene",
     "Stream",
     "StreamResult",
+    "Views",
     "__version__",
     "align",
     "complete",

@@ -69,7 +69,7 @@ def test_help_of_a_command_does_not_import_the_compiler() -> None:
 
 
 # These need a run, a sweep, a model, a bag or a browser: their examples are run where their own tests have one.
-ELSEWHERE = ("bench", "project", "diagnose", "figures", "colmap", "bag", "studio")
+ELSEWHERE = ("bench", "project", "diagnose", "figures", "colmap", "fuse", "bag", "studio")
 
 
 def examples() -> list[str]:

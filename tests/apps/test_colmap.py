@@ -17,7 +17,9 @@ from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.grids import rotate90
 from leadline.geometry.poses import rotation_from_quaternion
 from leadline.io.colmap import read_model, read_tracks
-from leadline.io.exports import write_3dgs, write_nerfstudio
+from leadline.io.views.inverse_depth import write_3dgs
+from leadline.io.views.maps import DepthMaps
+from leadline.io.views.nerfstudio import write_nerfstudio
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
 
@@ -207,7 +209,7 @@ def test_3dgs_scales_stay_near_their_median(scene: Path, tmp_path: Path) -> None
     depths["left/full.png"][0, 0] = 0.01
     depths["turned.png"][:] = 1e3
     depths["turned.png"][0, 0] = np.nan
-    notes = write_3dgs(tmp_path / "made", model, images, lambda image: depths[image.name])
+    notes = write_3dgs(tmp_path / "made", model, images, lambda image: DepthMaps(depths[image.name]))
     parameters = json.loads((tmp_path / "made" / "sparse" / "0" / "depth_params.json").read_text())
     scales = np.array([parameters[name]["scale"] for name in ("left/full", "turned", "poor")])
     np.testing.assert_allclose(scales / scales[2], (4, 0.25, 1))
@@ -271,7 +273,7 @@ def test_nerfstudio_unit_fits_the_depth(scene: Path, tmp_path: Path, farthest: f
     model = read_model(scene / "sparse" / "0")
     image = model.images["turned.png"]
     depth = np.array([[farthest, farthest / 10, np.nan]])
-    notes = write_nerfstudio(tmp_path / "made", model, [image], lambda _: depth, scene / "images")
+    notes = write_nerfstudio(tmp_path / "made", model, [image], lambda _: DepthMaps(depth), scene / "images")
     assert json.loads((tmp_path / "made" / "transforms.json").read_text())["depth_unit_scale_factor"] == factor
     assert any(f"--depth-unit-scale-factor {factor:g}" in note for note in notes) == (factor != 1e-3)
     counts = np.asarray(Image.open(tmp_path / "made" / "depths" / "turned.png"))
@@ -344,7 +346,7 @@ def test_examples_in_the_help_run(scene: Path, monkeypatch: pytest.MonkeyPatch) 
     write_onnx(Path("model.onnx"))
     lines = CliRunner().invoke(group, ["colmap", "--help"]).output.splitlines()
     lines = [line.strip() for line in lines if line.strip().startswith("leadline colmap")]
-    assert len(lines) == 4
+    assert len(lines) == 5
     for line in lines:
         result = CliRunner().invoke(group, line.split()[1:])
         assert result.exit_code == 1, result.output  # one image has too few points

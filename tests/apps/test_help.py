@@ -42,7 +42,7 @@ def test_advanced_help_has_every_option_and_help_all_but_the_advanced(name: str)
 
 
 def test_help_shows_the_default_of_the_command() -> None:
-    for name, default in (("complete", "keep"), ("refine", "regions")):
+    for name, default in (("complete", "keep"), ("refine", "single")):
         words = " ".join(leadline(f"{name} --help").output.split())
         assert f"as behind glass. [default: {default}]" in words
 

@@ -84,8 +84,8 @@ def test_measured_depth_is_kept_bit_for_bit_and_the_mask_says_where(here: Path) 
     assert all(rows()[stem]["left_out"] == row["left_out"] for stem, row in before.items())  # from the sidecars
 
 
-def test_regions_are_the_default_and_other_policies_are_followed(here: Path) -> None:
-    for flags, policy in (("", "regions"), ("--outliers keep", "keep"), ("--preset paper", "regions")):
+def test_single_outliers_are_the_default_and_other_policies_are_followed(here: Path) -> None:
+    for flags, policy in (("", "single"), ("--outliers keep", "keep"), ("--preset paper", "single")):
         assert leadline(f"{ALL} --limit 1 {flags}").exit_code == 0
         record = json.loads(Path("out/f0.json").read_text(encoding="utf-8"))
         assert record["settings"]["completion"]["outliers"] == policy

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leadline.base.errors import FileError
-from leadline.geometry.cameras import Camera
-from leadline.io.colmap import read_model
+from leadline.geometry.cameras import Camera, ColmapCamera
+from leadline.io.colmap import ColmapImage, ColmapModel, Tracks, read_model, track_noise
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
 
@@ -123,3 +123,20 @@ def test_a_changed_byte_is_read_or_refused(tmp_path_factory, place, value):
         (folder / name).write_bytes(data)
         with contextlib.suppress(FileError):  # any other exception is a bug
             read_model(folder)
+
+
+def test_noise_of_tracks_is_that_of_stereo_and_falls_with_more_images():
+    """e z^2 / (f b) for two images; a third one adds its information; a track without parallax says nothing."""
+    camera = ColmapCamera("PINHOLE", 640, 480, (500.0, 500.0, 320.0, 240.0))
+    centres = (0.0, 0.2, -0.3, 0.0)
+    images = [ColmapImage(f"{k}", 1, np.eye(3), np.array([-x, 0.0, 0.0]), k) for k, x in enumerate(centres)]
+    model = ColmapModel({1: camera}, {image.name: image for image in images})
+    points, tracks_of_points = np.array([[0.0, 0.0, 4.0]] * 3), ((0, 1), (0, 1, 2), (0, 3))
+    pairs = sorted((image, point) for point, track in enumerate(tracks_of_points) for image in track)
+    ids, indices = np.array(pairs).T
+    tracks = Tracks(points, np.full(3, 0.4), np.array([2, 3, 2]), ids, indices)
+    two, three, none = track_noise(model, tracks, images[0])
+    error = np.hypot(0.4, 0.3)
+    assert two == pytest.approx(error * 4.0**2 / (500.0 * 0.2), rel=0.01)
+    assert three == pytest.approx(error * 4.0**2 / (500.0 * np.hypot(0.2, 0.3)), rel=0.01)
+    assert np.isinf(none)

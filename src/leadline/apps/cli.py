@@ -25,6 +25,7 @@ COMMANDS = {
     "prior": ("leadline.apps.priors:predict", "Save the predictions of a network for later."),
     "project": ("leadline.apps.project:command", "Project a point cloud or another sensor to sparse depth."),
     "colmap": ("leadline.apps.colmap:command", "Complete every image of a COLMAP model."),
+    "fuse": ("leadline.apps.colmap:fuse_command", "Fuse the depth of posed pictures into a mesh."),
     "bag": ("leadline.apps.bag:command", "Complete the images of a ROS bag."),
     "demo": ("leadline.apps.cli:demo", "Run several methods on a rendered scene: no download, no model."),
     "datasets": ("leadline.apps.datasets:command", "List the data sets, and check a folder of one."),

@@ -42,7 +42,7 @@ EXAMPLES = """\b
 Examples:
   leadline refine scene/ --unit mm --prior onnx:model.onnx -o refined/
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --jobs 2
-  leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --outliers single --sigma
+  leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --outliers regions --sigma
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --mesh glb --camera cam.json
   leadline refine scenes/ --dataset scenes --prior onnx:model.onnx -o refined/
 
@@ -120,7 +120,7 @@ Ctrl-C.
 @run_option("--address", help="Address of a Ray cluster.  [default: a new one on this machine]")
 @run_option("--overwrite", is_flag=True, help="Refine frames again that are refined already.")
 @run_option("--quiet", is_flag=True, help="Print only notes and errors.")
-@completion_flags_with(outliers="regions")
+@completion_flags_with(outliers="single")
 def command(
     input: Path,
     depth: Path | None,
@@ -147,7 +147,8 @@ def command(
 ) -> int:
     """Refine the depth of RGB-D frames: leave out what is wrong, complete what is missing, keep the rest bit for bit.
 
-    --outliers decides which measurements are wrong.
+    --outliers decides which measurements are wrong: 'single' those that contradict all their neighbours, 'regions'
+    whole regions, as behind glass, for which the prior must be good.
     """
     from leadline.apps.terminal.progress import FolderReport, make_output_folder
     from leadline.batch.folder import complete_folder

@@ -7,24 +7,37 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from leadline.base.arrays import FloatArray
-from leadline.base.errors import FileError, InputError, param
+from leadline.base.arrays import FloatArray, is_measured
+from leadline.base.errors import FileError, InputError, LeadlineError, param
 from leadline.base.strict_json import dump_json
+from leadline.batch.folder import IMAGE_SUFFIXES, LISTED
 from leadline.batch.frame import FrameJob, complete_frame, ensure_compiled
-from leadline.batch.outcome import Outcome, outcome_of, package_version
-from leadline.io.colmap import ColmapImage, ColmapModel, Tracks
+from leadline.batch.outcome import Outcome, State, outcome_of, package_version
+from leadline.batch.posed_inputs import PosedFrame
+from leadline.batch.views import MAX_SIGMA, ViewsProgress, complete_views
+from leadline.geometry.cameras import Camera, ColmapCamera
+from leadline.geometry.poses import invert_transform
+from leadline.io.colmap import ColmapImage, ColmapModel, Tracks, position_covariances, track_noise
 from leadline.io.depth import read_depth, read_image, write_depth
-from leadline.io.exports import check_cameras, stem_of, write_3dgs, write_nerfstudio
 from leadline.io.files import write_text
 from leadline.io.frames import FrameFiles, Measurements
+from leadline.io.notes import Note, NoteKind
 from leadline.io.placement import scale_camera
+from leadline.io.views.gsplat import write_gsplat
+from leadline.io.views.inverse_depth import check_3dgs, write_3dgs, write_lichtfeld
+from leadline.io.views.maps import DepthMaps, stem_of
+from leadline.io.views.nerfstudio import check_dn_splatter, check_nerfstudio, write_dn_splatter, write_nerfstudio
+from leadline.views.views import Round
 
-ExportFormat = Literal["3dgs", "nerfstudio"]
+ExportFormat = Literal["3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfeld"]
+EXPORTS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +57,31 @@ class PointLimits:
 
 
 @dataclass(frozen=True, eq=False)
+class SeenPoints:
+    """The points that an image sees, in the camera's frame; called, they are measurements and their noise.
+
+    A pixel with several points gets the nearest one, as a z-buffer would.
+    """
+
+    points: NDArray[np.float64]  # (N, 3) metres
+    sigma: NDArray[np.float64]  # (N,): standard deviation of the depth in metres
+    camera: Camera | ColmapCamera  # at the size of the picture
+    notes: tuple[Note, ...] = ()
+
+    def __call__(self) -> tuple[Measurements, FloatArray]:
+        width, height = self.camera.width, self.camera.height
+        with np.errstate(invalid="ignore"):
+            columns, rows = np.floor(self.camera.project(self.points) + 0.5).T
+            inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+        order = np.flatnonzero(inside)
+        order = order[np.argsort(-self.points[order, 2], kind="stable")]  # the nearest is written last
+        where = rows[order].astype(int), columns[order].astype(int)
+        depth, sigma = (np.full((height, width), np.nan, np.float32) for _ in range(2))
+        depth[where], sigma[where] = self.points[order, 2], self.sigma[order]
+        return Measurements(depth, notes=self.notes), sigma
+
+
+@dataclass(frozen=True, eq=False)
 class ModelJob:
     """The settings for completing each image of a COLMAP model."""
 
@@ -58,8 +96,8 @@ class ModelJob:
         """Complete one image; errors become a failed outcome."""
         return outcome_of(stem_of(image.name), lambda: self._complete(image))
 
-    def read_depth(self, image: ColmapImage) -> FloatArray:
-        """The depth that was written for an image, in the unit of the model."""
+    def read_maps(self, image: ColmapImage) -> DepthMaps:
+        """The depth that was written for an image, and its standard deviation if there is one, in the model's unit."""
         paths = self.frames.outputs.paths(self.frames.folder, stem_of(image.name))
         try:
             unit = json.loads(paths["sidecar"].read_text(encoding="utf-8"))["units"]["depth"]["unit"]
@@ -67,11 +105,24 @@ class ModelJob:
             raise FileError(
                 f"{paths['sidecar']}: is not a sidecar that leadline wrote; use {param('overwrite', True)}."
             ) from error
-        return read_depth(paths["depth"], unit).values / np.float32(self.limits.scale)
+        scale = np.float32(self.limits.scale)
+        depth = read_depth(paths["depth"], unit).values / scale
+        sigma = read_depth(paths["sigma"], "m").values / scale if "sigma" in paths else None
+        return DepthMaps(depth, sigma, MAX_SIGMA)
+
+    def posed_frame(self, image: ColmapImage) -> PosedFrame:
+        """An image with its points, camera and pose, all in metres."""
+        self._check_name(image)
+        picture = self.images / image.name
+        height, width = read_image(picture).shape[:2]
+        camera, notes = scale_camera(self.model.camera_of(image), (width, height))
+        points = self._seen(image, camera, notes)
+        self._check_count(image, points()[0].depth)
+        pose = invert_transform(image.transform)
+        pose[:3, 3] *= self.limits.scale
+        return PosedFrame(self._files(image, picture), camera, pose, points)
 
     def _complete(self, image: ColmapImage) -> Outcome:
-        from leadline.priors.without_network import find_prediction
-
         self._check_name(image)
         stem, picture = stem_of(image.name), self.images / image.name
         size = read_image(picture).shape[1::-1]
@@ -81,8 +132,14 @@ class ModelJob:
         for path in (sparse, self.frames.folder / stem):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_depth(sparse, measurements.depth, "m")
+        return complete_frame(self._files(image, picture), self.frames, measurements=measurements)
+
+    def _files(self, image: ColmapImage, picture: Path) -> FrameFiles:
+        from leadline.priors.without_network import find_prediction
+
+        stem = stem_of(image.name)
         prior = None if self.priors is None else find_prediction(self.priors, stem)
-        return complete_frame(FrameFiles(image=picture, prior=prior, stem=stem), self.frames, measurements=measurements)
+        return FrameFiles(image=picture, prior=prior, stem=stem)
 
     def _measure(self, image: ColmapImage, size: tuple[int, int]) -> Measurements:
         """Depth of the points that the image sees, on its pixels, with the distortion of its lens."""
@@ -96,12 +153,31 @@ class ModelJob:
         depth = z_buffer(points * limits.scale, transform, camera)
         return Measurements(depth, notes=notes)
 
+    def _seen(self, image: ColmapImage, camera: Camera | ColmapCamera, notes: tuple[Note, ...]) -> SeenPoints:
+        limits, tracks = self.limits, self.tracks
+        seen = tracks.indices_seen_by(image)
+        usable = (tracks.lengths[seen] >= limits.min_track) & (tracks.errors[seen] <= limits.max_error)
+        sigma = track_noise(self.model, tracks, image, self._covariances)[usable]
+        points = tracks.points[seen[usable]] @ image.rotation.T + image.translation
+        return SeenPoints(points * limits.scale, sigma * limits.scale, camera, notes)
+
+    @cached_property
+    def _covariances(self) -> NDArray[np.float64]:
+        return position_covariances(self.model, self.tracks)
+
     def _check_count(self, image: ColmapImage, depth: FloatArray) -> None:
-        count, limits = int((depth > 0).sum()), self.limits
+        count, limits = int(is_measured(depth).sum()), self.limits
         if count < limits.min_points:
+            seen = self.tracks.seen_by(image)
+            behind = int(((seen @ image.rotation.T + image.translation)[:, 2] <= 0).sum())
+            if behind > len(seen) / 2:
+                raise InputError(
+                    f"{behind} of its {len(seen)} points lie behind the camera: the poses of the model are mirrored or "
+                    "inverted."
+                )
             raise InputError(
                 f"has {count} usable points and {param('min_points')} is {limits.min_points}; it sees "
-                f"{len(self.tracks.seen_by(image))} with any {param('min_track')} and {param('max_error')} (now "
+                f"{len(seen)} with any {param('min_track')} and {param('max_error')} (now "
                 f"{limits.min_track} and {limits.max_error:g})."
             )
 
@@ -115,12 +191,50 @@ class ModelJob:
 
 
 def complete_model(job: ModelJob, on_outcome: Callable[[Outcome], None]) -> None:
-    """Complete every image of a model, in the order of the names; ``colmap.json`` records the limits."""
-    record = {"leadline": package_version(), **asdict(job.limits)}
-    write_text(job.frames.folder / "colmap.json", dump_json(record))
+    """Complete every image of a model by itself, in the order of the names; ``colmap.json`` records the limits."""
+    _write_limits(job)
     ensure_compiled(job.frames.completion)
     for name in sorted(job.model.images):
         on_outcome(job.complete(job.model.images[name]))
+
+
+def complete_consistently(
+    job: ModelJob,
+    on_outcome: Callable[[Outcome], None],
+    *,
+    rounds: int | None = None,
+    workers: int = 1,
+    on_progress: Callable[[ViewsProgress], None] | None = None,
+) -> list[Round]:
+    """Complete all images of a model so that their depth agrees; see `leadline.batch.views.complete_views`.
+
+    The noise of each point follows from its reprojection error and the angles of its track.
+    """
+    _write_limits(job)
+    frames = []
+    for name, image in sorted(job.model.images.items()):
+        try:
+            frames.append(job.posed_frame(image))
+        except LeadlineError as error:
+            on_outcome(Outcome(stem_of(name), State.FAILED, error.args[0]))
+    if not frames:
+        return []
+    return complete_views(frames, job.frames, on_outcome, rounds=rounds, workers=workers, on_progress=on_progress)
+
+
+def unregistered_pictures(job: ModelJob) -> Note | None:
+    """A note about pictures of the folder that the model has no pose for; None if there are none."""
+    names = {
+        path.relative_to(job.images).as_posix()
+        for path in job.images.rglob("*")
+        if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+    }
+    without = sorted(names - job.model.images.keys())
+    if not without:
+        return None
+    more = f" and {len(without) - LISTED} more" if len(without) > LISTED else ""
+    text = f"{len(without)} pictures have no pose in the model and are left out: {', '.join(without[:LISTED])}{more}."
+    return Note(NoteKind.UNMATCHED, text)
 
 
 def find_transforms(images: Path) -> Path | None:
@@ -130,17 +244,33 @@ def find_transforms(images: Path) -> Path | None:
 
 
 def check_exports(model: ColmapModel, formats: Sequence[ExportFormat], transforms: Path | None) -> None:
-    """Refuse cameras that an export cannot represent, before the images are completed."""
-    for name in formats:
-        if name == "3dgs" or transforms is None:
-            check_cameras(model, name)
+    """Refuse cameras and names that an export cannot represent, before the images are completed."""
+    if "3dgs" in formats:
+        check_3dgs(model)
+    if "nerfstudio" in formats and transforms is None:
+        check_nerfstudio(model)
+    if "dn-splatter" in formats:
+        check_dn_splatter(model)
 
 
 def export_model(
     job: ModelJob, images: Sequence[ColmapImage], file_format: ExportFormat, transforms: Path | None
 ) -> tuple[Path, tuple[str, ...]]:
     """Write the depth of completed images for a trainer; returns the folder and notes."""
-    folder = job.frames.folder / file_format
-    if file_format == "3dgs":
-        return folder, write_3dgs(folder, job.model, list(images), job.read_depth)
-    return folder, write_nerfstudio(folder, job.model, list(images), job.read_depth, job.images, transforms)
+    folder, chosen = job.frames.folder / file_format, list(images)
+    match file_format:
+        case "3dgs":
+            return folder, write_3dgs(folder, job.model, chosen, job.read_maps)
+        case "lichtfeld":
+            return folder, write_lichtfeld(folder, chosen, job.read_maps)
+        case "dn-splatter":
+            return folder, write_dn_splatter(folder, job.model, chosen, job.read_maps)
+        case "gsplat":
+            return folder, write_gsplat(folder, job.model, chosen, job.read_maps, job.images)
+        case "nerfstudio":
+            return folder, write_nerfstudio(folder, job.model, chosen, job.read_maps, job.images, transforms)
+
+
+def _write_limits(job: ModelJob) -> None:
+    record = {"leadline": package_version(), **asdict(job.limits)}
+    write_text(job.frames.folder / "colmap.json", dump_json(record))

@@ -25,6 +25,11 @@ from leadline.io.files import reading
 
 # A reprojection error below this, in pixels, means that few images see a point, not that the point is exact.
 _MIN_ERROR_PX = 0.1
+# The mean length of a residual in two dimensions is this multiple of the standard deviation of each coordinate.
+_MEAN_LENGTH = 1.2533
+# Degrees of freedom with which the model's mean square error counts in that of a point. The error of a point seen by
+# three images has three of its own, so it is as often 0.3 times as 1.8 times what it should be.
+_SHARED_FREEDOM = 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +106,56 @@ class Tracks:
         """Indices of the points that `image` observes, ascending."""
         first, last = np.searchsorted(self.image_ids, (image.image_id, image.image_id + 1))
         return np.unique(self.point_indices[first:last])  # a track may contain an image twice
+
+
+def position_covariances(model: ColmapModel, tracks: Tracks) -> NDArray[np.float64]:
+    """Covariance of the position of each point, (N, 3, 3), in the square of the model's unit.
+
+    An observation by an image at distance z, of focal length f, constrains the two directions across its ray with a
+    standard deviation of s z / f, where s is that of a feature in pixels. The inverse of the sum of this information
+    over the track is large along the rays if these meet at a small angle, so reprojection error, length of the track
+    and angle of triangulation are all in it. The poses count as exact. The variance s^2 of a point is estimated from
+    its own reprojection error, with 2 n - 3 degrees of freedom for n images, and from that of the whole model.
+    """
+    count = len(tracks.points)
+    order = {image.image_id: index for index, image in enumerate(model.images.values())}
+    known = np.isin(tracks.image_ids, list(order))
+    index = np.array([order[number] for number in tracks.image_ids[known].tolist()], dtype=np.intp)
+    which = tracks.point_indices[known]
+    images = list(model.images.values())
+    centres = np.array([-image.rotation.T @ image.translation for image in images]).reshape(-1, 3)
+    focal = np.array([model.camera_of(image).params[0] for image in images])
+    rays = tracks.points[which] - centres[index]
+    square = np.maximum((rays**2).sum(axis=1), np.finfo(float).tiny)
+    weight = focal[index] ** 2 / square
+    information = np.zeros((count, 9))
+    across = np.eye(3) - rays[:, :, None] * rays[:, None, :] / square[:, None, None]
+    for entry in range(9):
+        terms = weight * across.reshape(-1, 9)[:, entry]
+        information[:, entry] = np.bincount(which, terms, minlength=count)
+    freedom = np.maximum(2.0 * tracks.lengths - 3.0, 1.0)
+    own = 2.0 * tracks.lengths * (np.maximum(tracks.errors, 0.0) / _MEAN_LENGTH) ** 2  # sum of squares of 2 n residuals
+    shared = max(float(own.sum() / max(freedom.sum(), 1.0)), (_MIN_ERROR_PX / _MEAN_LENGTH) ** 2)
+    variance = (own + _SHARED_FREEDOM * shared) / (freedom + _SHARED_FREEDOM)
+    # A point on the line of all its centres has no information along it; a millionth of the rest keeps it finite.
+    matrices = information.reshape(-1, 3, 3)
+    trace = np.trace(matrices, axis1=1, axis2=2)
+    matrices = matrices + (1e-6 * trace + np.finfo(float).tiny)[:, None, None] * np.eye(3)
+    result: NDArray[np.float64] = variance[:, None, None] * np.linalg.inv(matrices)
+    return result
+
+
+def track_noise(
+    model: ColmapModel, tracks: Tracks, image: ColmapImage, covariances: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Standard deviation of the depth in `image` of each point it sees, (n,), in the unit of the model.
+
+    The order is that of `Tracks.indices_seen_by`; `covariances` are those of `position_covariances`, which are computed
+    if they are not given.
+    """
+    known = position_covariances(model, tracks) if covariances is None else covariances
+    axis = image.rotation[2]
+    return np.asarray(np.sqrt(np.einsum("i,nij,j->n", axis, known[tracks.indices_seen_by(image)], axis)))
 
 
 def read_model(folder: str | os.PathLike[str]) -> ColmapModel:

@@ -35,6 +35,7 @@ class NoteKind(Enum):
     BEYOND_FORMAT = "depth beyond the range of the format"
     REDONE = "completed again"
     UNMATCHED = "files without a partner"
+    NO_OVERLAP = "no other picture overlaps"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table as RichTable
 
+    from leadline.batch.views import ViewsProgress
     from leadline.bench.run import RunProgress
     from leadline.bench.tables import Table
 
@@ -69,6 +70,13 @@ class FolderReport:
             self._bar = Progress(*columns, console=console)
             self._bar.add_task(self.doing, total=self.total)
             self._bar.start()
+
+    def show_step(self, progress: ViewsProgress) -> None:
+        """Show how far a step before the results is."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=f"{progress.step} {progress.done}/{progress.total}")
+        elif progress.done == progress.total:
+            click.echo(f"{progress.step}: {progress.done} frames", err=True)
 
     def add(self, outcome: Outcome) -> None:
         """Report the outcome of one frame."""

@@ -1,0 +1,170 @@
+"""The pictures of docs/colmap.md: the rendered room seen by many cameras, through ``leadline colmap`` and ``fuse``.
+
+    python docs/make_views_pictures.py [FOLDER]
+
+The room has a COLMAP model in text files, with points that a third of the cameras that could see them observe. Their
+depth is wrong by about a pixel of disparity. The priors have the errors of a network, others in each picture. Nothing
+is downloaded. FOLDER is docs/images by default.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from PIL import Image
+from scipy.spatial.transform import Rotation
+
+from leadline.apps.cli import group
+from leadline.base.arrays import FloatArray
+from leadline.batch.fusion import FusionOptions, StoredViews, fuse
+from leadline.datasets import rendered
+from leadline.datasets.rendered import renderer
+from leadline.geometry.cameras import Camera
+from leadline.geometry.poses import invert_transform, transform_points
+from leadline.io.views.posed import read_views
+from leadline.report.tiles import Tile, draw_panel
+from leadline.report.turntable import (
+    Mesh,
+    draw_mesh,
+    draw_slice,
+    slice_bounds,
+    slice_points,
+    swing_poses,
+)
+
+VIEWS, WIDTH, HEIGHT = 16, 480, 360
+POINTS = 60  # that are made from each picture
+TRACK = 4  # pictures that observe a point
+FEATURE_PX = 0.8  # error of a feature
+VOXEL = 0.02
+LARGEST = 150_000  # bytes of a picture
+
+
+def pose_of(position: FloatArray, yaw: float, pitch: float) -> FloatArray:
+    """Camera to world with y down; the axes of the renderer, with y up, are not right-handed."""
+    pose = np.eye(4)
+    pose[:3, 0] = (math.cos(yaw), 0, -math.sin(yaw))
+    pose[:3, 1] = (math.sin(yaw) * math.sin(pitch), math.cos(pitch), math.cos(yaw) * math.sin(pitch))
+    pose[:3, 2] = (math.sin(yaw) * math.cos(pitch), -math.sin(pitch), math.cos(yaw) * math.cos(pitch))
+    pose[:3, 3] = position * (1, -1, 1)
+    return pose
+
+
+def render_views() -> list[tuple[str, Camera, FloatArray, FloatArray, FloatArray]]:
+    """Name, camera, pose, picture and depth of cameras on an arc through the room."""
+    views = []
+    for number, share in enumerate(np.linspace(-1, 1, VIEWS)):
+        moved = np.array([0.7 * share, 0.12 * math.sin(5 * share), 0.1 * abs(share)])
+        position = np.array(renderer.CAMERA_POSITION) + moved
+        yaw, pitch = renderer.CAMERA_YAW - 0.16 * share, renderer.CAMERA_PITCH + 0.05 * math.cos(4 * share)
+        patch = {"CAMERA_POSITION": tuple(position), "CAMERA_YAW": yaw, "CAMERA_PITCH": pitch}
+        with mock.patch.multiple(renderer, **patch):
+            scene = rendered.render(WIDTH, HEIGHT)
+        assert isinstance(scene.camera, Camera)
+        assert scene.reference is not None
+        views.append((f"{number:03d}", scene.camera, pose_of(position, yaw, pitch), scene.image, scene.reference))
+    return views
+
+
+def write_model(views: Sequence[tuple[str, Camera, FloatArray, FloatArray, FloatArray]]) -> None:
+    """Write pictures, priors and a COLMAP model into the current folder."""
+    rng = np.random.default_rng(0)
+    for name in ("images", "priors", "sparse/0"):
+        Path(name).mkdir(parents=True)
+    poses, rows = [], []
+    for number, (name, camera, pose, image, depth) in enumerate(views):
+        Image.fromarray(image).save(f"images/{name}.jpg", quality=95)
+        np.save(f"priors/{name}.npy", rendered.network_like_prior(depth, seed=number))
+        transform = invert_transform(pose)
+        x, y, z, w = Rotation.from_matrix(transform[:3, :3]).as_quat()
+        numbers = " ".join(repr(float(value)) for value in (w, x, y, z, *transform[:3, 3]))
+        poses += [f"{number + 1} {numbers} 1 {name}.jpg", ""]
+        chosen = rng.choice(depth.size, POINTS, replace=False)
+        places = transform_points(camera.points(depth).reshape(-1, 3)[chosen], pose)
+        seen = np.array([sees(other, places) for other in views])
+        for place, column in zip(places, seen.T, strict=True):
+            observers = np.flatnonzero(column)
+            if len(observers) >= TRACK:
+                track = np.sort(rng.choice(observers, TRACK, replace=False))
+                spread = np.ptp([views[index][2][0, 3] for index in track])  # baseline in metres
+                distance = float(np.linalg.norm(place - pose[:3, 3]))
+                error = rng.normal(0, FEATURE_PX * distance / (camera.fx * max(spread, 0.2)))
+                moved = pose[:3, 3] + (place - pose[:3, 3]) * (1 + error)
+                text = " ".join(f"{index + 1} 0" for index in track)
+                rows.append(f"{len(rows) + 1} {' '.join(map(repr, moved.tolist()))} 9 9 9 {FEATURE_PX} {text}")
+    camera = views[0][1]
+    lens = " ".join(map(repr, (camera.fx, camera.fy, camera.cx + 0.5, camera.cy + 0.5)))
+    Path("sparse/0/cameras.txt").write_text(f"1 PINHOLE {WIDTH} {HEIGHT} {lens}\n", encoding="utf-8")
+    Path("sparse/0/images.txt").write_text("\n".join(poses) + "\n", encoding="utf-8")
+    Path("sparse/0/points3D.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def sees(view: tuple[str, Camera, FloatArray, FloatArray, FloatArray], places: FloatArray) -> FloatArray:
+    _, camera, pose, _, depth = view
+    points = transform_points(places, invert_transform(pose))
+    with np.errstate(invalid="ignore"):
+        columns, rows = np.floor(camera.project(points) + 0.5).T
+        inside = (columns >= 0) & (columns < WIDTH) & (rows >= 0) & (rows < HEIGHT)
+    result = np.zeros(len(places), bool)
+    there = depth[rows[inside].astype(int), columns[inside].astype(int)]
+    result[inside] = np.abs(there / points[inside, 2] - 1) < 0.01
+    return result
+
+
+def draw_pictures() -> dict[str, Image.Image]:
+    """The turntable and the slice of the room, each picture alone and all together."""
+    listed = read_views("out")
+    camera = Camera.from_view_angle(480, 360, 62.0)
+    meshes, slices = [], []
+    for alone in (True, False):
+        surface = fuse(StoredViews(listed, alone=alone), FusionOptions(voxel=VOXEL))
+        meshes.append(Mesh(surface.points, surface.colours, surface.triangles))
+        parts = []
+        for view in StoredViews(listed, alone=alone):
+            points = view.camera.points(view.depth).reshape(-1, 3)
+            parts.append(transform_points(points[np.isfinite(points).all(axis=1)], view.camera_to_world))
+        slices.append(slice_points(np.concatenate(parts), listed[len(listed) // 2].camera_to_world, 2 * VOXEL))
+    poses = swing_poses([view.camera_to_world for view in listed], np.median(meshes[1].points, axis=0), 8)
+    titles = ("each picture alone", "all pictures together")
+    rows = [
+        [Tile(picture, title) for title, picture in zip(titles, pair, strict=True)]
+        for pair in zip(*(draw_mesh(mesh, camera, [poses[6]]) for mesh in meshes), strict=True)
+    ]
+    bounds = slice_bounds(slices[1])
+    cuts = [[Tile(draw_slice(points, bounds), title) for title, points in zip(titles, slices, strict=True)]]
+    return {"views-mesh": draw_panel(rows, tile_width=480), "views-slice": draw_panel(cuts, tile_width=480)}
+
+
+def save(picture: Image.Image, path: Path) -> None:
+    for quality in (88, 80, 70, 60):
+        picture.save(path, "JPEG", quality=quality, optimize=True)
+        if path.stat().st_size <= LARGEST:
+            return
+    raise ValueError(f"{path} has {path.stat().st_size} bytes")
+
+
+def main(arguments: Sequence[str]) -> None:
+    folder = Path(arguments[0] if arguments else Path(__file__).parent / "images").resolve()
+    start = Path.cwd()
+    with tempfile.TemporaryDirectory() as temporary:
+        os.chdir(temporary)
+        try:
+            write_model(render_views())
+            line = "colmap sparse/0 --images images --prior priors -o out --consistent --min-track 2 --quiet"
+            group.main(line.split(), prog_name="leadline", standalone_mode=False)
+            for name, picture in draw_pictures().items():
+                save(picture, folder / f"{name}.jpg")
+                sys.stdout.write(f"wrote {folder / name}.jpg\n")
+        finally:
+            os.chdir(start)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

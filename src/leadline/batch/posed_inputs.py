@@ -1,0 +1,154 @@
+"""The inputs of posed pictures: read once, brought to the pixels of the picture, and stored for the rounds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError
+from leadline.base.strict_json import dump_json
+from leadline.batch.frame import FrameJob
+from leadline.batch.outcome import Outcome, State, outcome_of
+from leadline.core.noise import Noise
+from leadline.geometry.cameras import Camera, ColmapCamera
+from leadline.geometry.poses import Transform
+from leadline.io.depth import write_depth
+from leadline.io.files import file_hash, write_text
+from leadline.io.frames import FrameFiles, Measurements, read_frame
+from leadline.io.notes import Note, NoteKind
+from leadline.io.priors import write_prior
+
+
+@dataclass(frozen=True, eq=False)
+class PosedFrame:
+    """The files of one picture, with its camera and pose.
+
+    Parameters
+    ----------
+    files : FrameFiles
+        Picture, prior unless it is predicted, and measurements unless `measure` is given.
+    camera : Camera or ColmapCamera
+        At the size of the picture.
+    camera_to_world : (4, 4) array
+        In metres; x right, y down, z forward.
+    measure : callable, optional
+        Returns the measurements and their standard deviations, (H, W) metres. It is pickled for worker processes.
+    """
+
+    files: FrameFiles
+    camera: Camera | ColmapCamera
+    camera_to_world: Transform
+    measure: Callable[[], tuple[Measurements, FloatArray | None]] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The stored inputs of a picture."""
+
+    frame: PosedFrame
+    prior: Path
+    sparse: Path
+    noise: Path | Noise | None
+    valid: Path | None
+    record: dict[str, Any]  # what was read, ready for JSON
+    notes: tuple[Note, ...]
+
+    @property
+    def stem(self) -> str:
+        return self.frame.files.stem
+
+    def hashes(self) -> dict[str, str]:
+        """Hashes of the inputs by what they are."""
+        return {name: entry["sha256"] for name, entry in self.record["inputs"].items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """Reads the inputs of pictures and stores them; see `leadline.base.executors.Job`."""
+
+    job: FrameJob
+    folder: Path
+
+    def start(self, threads: int) -> Callable[[PosedFrame], Prepared | Outcome]:
+        return self.prepare
+
+    def prepare(self, frame: PosedFrame) -> Prepared | Outcome:
+        """The stored inputs of a picture, or a failed outcome."""
+        found: list[Prepared] = []
+
+        def run() -> Outcome:
+            found.append(self._prepare(frame))
+            return Outcome(frame.files.stem, State.DONE)
+
+        outcome = outcome_of(frame.files.stem, run)
+        return found[0] if found else outcome
+
+    def _prepare(self, frame: PosedFrame) -> Prepared:
+        files, predictor = frame.files, self.job.predictor
+        base = self.folder / files.stem
+        paths = {name: base.with_name(f"{base.name}_{name}.npy") for name in ("prior", "sparse", "noise", "valid")}
+        record_path = base.with_name(f"{base.name}.json")
+        hashes = {name: {"path": str(path), "sha256": file_hash(path)} for name, path in files.paths().items()}
+        if files.prior is None and predictor is not None:
+            hashes["prior"] = {"path": predictor.spec, "sha256": predictor.fingerprint}
+        measured, sigma = (None, None) if frame.measure is None else frame.measure()
+        if measured is not None:
+            digest = hashlib.sha256(np.ascontiguousarray(measured.depth).tobytes())
+            digest.update(b"" if sigma is None else np.ascontiguousarray(sigma).tobytes())
+            hashes["sparse"] = {"path": "", "sha256": digest.hexdigest()}
+        settings = self.job.record()["inputs"]
+        stored = _read_record(record_path)
+        if stored is None or stored["inputs"] != hashes or stored["settings"] != settings:
+            record_path.unlink(missing_ok=True)
+            stored = {"inputs": hashes, "settings": settings, **self._store(frame, paths, measured, sigma)}
+            write_text(record_path, dump_json(stored))
+        noise: Path | Noise | None = self.job.inputs.noise
+        return Prepared(
+            frame,
+            paths["prior"],
+            paths["sparse"],
+            paths["noise"] if paths["noise"].is_file() else noise,
+            paths["valid"] if paths["valid"].is_file() else None,
+            stored,
+            tuple(Note(NoteKind[kind], text) for kind, text in stored["notes"]),
+        )
+
+    def _store(
+        self, frame: PosedFrame, paths: dict[str, Path], measured: Measurements | None, sigma: FloatArray | None
+    ) -> dict[str, Any]:
+        """Read a picture and write its maps; returns further entries of its record."""
+        predict = None if self.job.predictor is None else self.job.predictor.predict
+        read = read_frame(frame.files, self.job.inputs, predict, measurements=measured)
+        shape = (frame.camera.height, frame.camera.width)
+        if read.sparse.shape != shape:
+            raise InputError(
+                f"the picture is {read.sparse.shape[1]}x{read.sparse.shape[0]} and its camera {shape[1]}x{shape[0]}; "
+                "give the camera of the picture."
+            )
+        paths["sparse"].parent.mkdir(parents=True, exist_ok=True)
+        for path in paths.values():
+            path.unlink(missing_ok=True)
+        write_prior(paths["prior"], read.prior, {})
+        write_depth(paths["sparse"], read.sparse, "m")
+        if sigma is not None:
+            write_depth(paths["noise"], sigma, "m")
+        if read.valid is not None:
+            write_depth(paths["valid"], read.valid.astype(np.float32), "m")
+        notes = [(note.kind.name, note.text) for note in read.notes]
+        return {"frame": read.record, "notes": notes}
+
+
+def _read_record(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    complete = isinstance(content, dict) and {"inputs", "settings", "frame", "notes"} <= content.keys()
+    return content if complete else None

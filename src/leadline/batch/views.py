@@ -1,0 +1,287 @@
+"""Posed pictures from their files to depth that agrees from picture to picture.
+
+The inputs of each picture are read once and stored under ``OUTPUT/rounds``, where `leadline.Views` stores its maps as
+well. Every file there is whole or absent, so a run that was killed continues where it was. The results of a picture are
+written when the last round has completed it, its sidecar last, and the stored maps are removed at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError, param
+from leadline.base.executors import processes, serial
+from leadline.base.strict_json import dump_json
+from leadline.batch.folder import WORKER_DIED
+from leadline.batch.frame import FrameJob, ensure_compiled, result_notes
+from leadline.batch.outcome import Outcome, State, outcome_of, package_version, reasons_to_redo
+from leadline.batch.outputs import write_in_fitting_unit
+from leadline.batch.posed_inputs import PosedFrame, Preparation, Prepared
+from leadline.core.pipeline import Completion
+from leadline.core.prior import Prior
+from leadline.io.cameras import camera_record
+from leadline.io.depth import read_depth, read_image, write_depth
+from leadline.io.files import atomic_write, write_text
+from leadline.io.notes import Note, NoteKind, as_texts
+from leadline.io.priors import read_prior
+from leadline.io.views.posed import VIEW_LIST, PosedView, write_views
+from leadline.views.views import Round, Views
+
+STORE = "rounds"  # folder inside the output for the inputs and the maps between rounds
+ALONE = "alone"  # folder inside the output for the depth that each picture has by itself
+MAX_SIGMA = 0.1
+"""Largest standard deviation, relative to the depth, of a pixel that the masks call reliable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewsProgress:
+    """How far a run is: the number of pictures of one step that are done."""
+
+    step: str
+    done: int
+    total: int
+
+
+def complete_views(
+    frames: Sequence[PosedFrame],
+    job: FrameJob,
+    on_outcome: Callable[[Outcome], None],
+    *,
+    rounds: int | None = None,
+    workers: int = 1,
+    on_progress: Callable[[ViewsProgress], None] | None = None,
+) -> list[Round]:
+    """Complete pictures so that their depth agrees, and write the results of each; returns statistics of the rounds.
+
+    For each picture ``NAME`` these are written: depth, its standard deviation, a mask (255 where that is at most
+    `MAX_SIGMA` of the depth), a preview, the depth that the picture has alone, and the sidecar ``NAME.json``.
+    ``views.json`` lists all pictures with cameras and poses; `leadline.batch.fusion` and other programs read it.
+
+    Parameters
+    ----------
+    frames : sequence of PosedFrame
+    job : FrameJob
+        ``outputs.sigma`` and ``outputs.mask`` should be set.
+    on_outcome : callable
+        Called with the outcome of each picture.
+    rounds : int, optional
+        Rounds after each picture alone. Default: until nothing moves.
+    workers : int
+        Processes that read the inputs and complete the pictures of a round.
+    on_progress : callable, optional
+
+    Raises
+    ------
+    InputError
+        No two pictures see the same surface.
+    """
+    progress = on_progress or (lambda _: None)
+    ensure_compiled(job.completion)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    preparation = Preparation(job=job, folder=job.folder / STORE / "inputs")
+    prepared: dict[str, Prepared] = {}
+    run = serial(preparation, frames) if workers == 1 else processes(preparation, frames, workers=workers)
+    for count, (frame, result) in enumerate(run, start=1):
+        if isinstance(result, Prepared):
+            prepared[frame.files.stem] = result
+        else:
+            on_outcome(result or Outcome(frame.files.stem, State.FAILED, WORKER_DIED))
+        progress(ViewsProgress(step="reading", done=count, total=len(frames)))
+    chosen = [prepared[frame.files.stem] for frame in frames if frame.files.stem in prepared]
+    if not chosen:
+        return []
+    settings = {**job.record(), "rounds": rounds, "views": _digest(chosen)}
+    todo = []
+    for one in chosen:
+        reason = _reason_to_complete(one, job, settings)
+        if reason is None:
+            text = f"complete already, from the same inputs and options; {param('overwrite', True)} completes it again"
+            on_outcome(Outcome(one.stem, State.SKIPPED, text))
+        else:
+            todo.append(one)
+    if not todo:
+        shutil.rmtree(job.folder / STORE, ignore_errors=True)
+        return []
+
+    def show(number: int, done: int, total: int) -> None:
+        step = f"round {number}" if number else "each picture alone"
+        progress(ViewsProgress(step=step, done=done, total=total))
+
+    views = _open_views(chosen, job, settings, show)
+    last = views.advance(rounds, workers=workers)
+    if len(chosen) > 1 and not any(views.neighbours(one.stem) for one in chosen):
+        raise InputError(
+            f"no two of {len(chosen)} pictures see the same surface, so nothing can be made to agree; check the poses, "
+            "which must be from camera to world with x right, y down and z forward."
+        )
+    writing, statistics = _Writing(views, last, job, settings), []
+    for one, written in serial(writing, todo) if workers == 1 else processes(writing, todo, workers=workers):
+        outcome, numbers = written or (Outcome(one.stem, State.FAILED, WORKER_DIED), None)
+        on_outcome(outcome)
+        if numbers is not None:
+            statistics.append(numbers)
+    views.record(last, statistics)
+    write_list(job, chosen, rounds=[vars(part) for part in views.rounds])
+    if all(_reason_to_complete(one, job, settings) is None for one in chosen):
+        shutil.rmtree(job.folder / STORE, ignore_errors=True)
+    return views.rounds
+
+
+def write_list(job: FrameJob, prepared: Sequence[Prepared], **facts: Any) -> Path:
+    """Write ``views.json`` with the pictures that are complete; returns its path."""
+    listed = []
+    for one in prepared:
+        stem = one.stem
+        paths = job.outputs.paths(job.folder, stem)
+        if paths["sidecar"].is_file():
+            image, camera, pose = one.frame.files.image, one.frame.camera, one.frame.camera_to_world
+            unit = json.loads(paths["sidecar"].read_text(encoding="utf-8"))["units"]["depth"]["unit"]
+            maps = (paths["depth"], paths.get("sigma"), _alone_path(job, stem))
+            listed.append(PosedView(stem, image, camera, pose, *maps, unit))
+    path = job.folder / VIEW_LIST
+    write_views(path, listed, leadline=package_version(), **facts)
+    return path
+
+
+def _open_views(
+    chosen: Sequence[Prepared],
+    job: FrameJob,
+    settings: dict[str, Any],
+    show: Callable[[int, int, int], None],
+) -> Views:
+    """The pictures as `Views`, with a store of their own; stores of other inputs or options are removed."""
+    digest = hashlib.sha256(dump_json(settings).encode()).hexdigest()
+    store = job.folder / STORE / f"maps-{digest[:16]}"
+    for other in store.parent.glob("maps-*"):
+        if other != store or job.overwrite:
+            shutil.rmtree(other, ignore_errors=True)
+    views = Views(job.completion, store=store, on_progress=show)
+    for one in chosen:
+        frame = one.frame
+        noise = partial(_load, one.noise) if isinstance(one.noise, Path) else one.noise
+        valid = None if one.valid is None else partial(_load_mask, one.valid)
+        maps = (partial(_load_prior, one.prior), partial(_load, one.sparse))
+        views.add(frame.files.stem, *maps, frame.camera, frame.camera_to_world, noise=noise, valid=valid)
+    return views
+
+
+def _load(path: Path) -> FloatArray:
+    return read_depth(path, "m").values
+
+
+def _load_mask(path: Path) -> NDArray[np.bool_]:
+    return np.isfinite(_load(path))
+
+
+def _load_prior(path: Path) -> Prior:
+    return read_prior(path).prior
+
+
+def _digest(chosen: Sequence[Prepared]) -> str:
+    """A number that changes with any input of any picture, since the depth of each depends on all others."""
+    facts = [
+        [one.stem, one.hashes(), camera_record(one.frame.camera), one.frame.camera_to_world.tolist()] for one in chosen
+    ]
+    return hashlib.sha256(dump_json(facts).encode()).hexdigest()
+
+
+def _reason_to_complete(one: Prepared, job: FrameJob, settings: dict[str, Any]) -> str | None:
+    """Why a picture must be completed; None if it need not."""
+    paths = job.outputs.paths(job.folder, one.stem)
+    if not paths["sidecar"].exists():
+        return ""
+    if job.overwrite:
+        return param("overwrite", True)
+    return reasons_to_redo(paths, one.hashes(), settings) or None
+
+
+@dataclass(frozen=True, eq=False)
+class _Writing:
+    """Completes pictures in the last round and writes their results; see `leadline.base.executors.Job`."""
+
+    views: Views
+    last: int
+    job: FrameJob
+    settings: dict[str, Any]
+
+    def start(self, threads: int) -> Callable[[Prepared], tuple[Outcome, NDArray[np.float64] | None]]:
+        return self._complete
+
+    def _complete(self, one: Prepared) -> tuple[Outcome, NDArray[np.float64] | None]:
+        """The outcome of a picture, and its numbers for the statistics of the round."""
+        found: list[NDArray[np.float64]] = []
+
+        def run() -> Outcome:
+            completion, numbers = self.views.complete_last(one.stem, self.last, uncertainty=self.job.outputs.sigma)
+            found.append(numbers)
+            return _write(one, completion, self.views, self.job, self.settings)
+
+        outcome = outcome_of(one.stem, run)
+        return outcome, found[0] if found else None
+
+
+def _write(one: Prepared, completion: Completion, views: Views, job: FrameJob, settings: dict[str, Any]) -> Outcome:
+    """Write the results of a picture, its sidecar last."""
+    from PIL import Image
+
+    from leadline.report.tiles import draw_preview
+
+    stem = one.stem
+    if completion.fit.count == 0:
+        raise InputError(f"{completion.fit.status.describe(param)}.")
+    paths = job.outputs.paths(job.folder, stem)
+    alone = _alone_path(job, stem)
+    for path in (paths["depth"], alone):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    paths["sidecar"].unlink(missing_ok=True)
+    sparse = _load(one.sparse)
+    notes = [*one.notes, *result_notes(completion, sparse)]
+    neighbours = views.neighbours(stem)
+    if not neighbours:
+        notes.append(Note(NoteKind.NO_OVERLAP, "no other picture sees what this one sees; it was completed alone."))
+    unit = write_in_fitting_unit({paths["depth"]: completion.depth}, job.outputs.units("m"))
+    write_depth(alone, views.alone(stem), "m")
+    if completion.sigma is not None:
+        write_depth(paths["sigma"], completion.sigma, "m")
+    if "mask" in paths:
+        mask = Image.fromarray(_reliable(completion))
+        atomic_write(paths["mask"], lambda part: mask.save(part, format="PNG"))
+    preview = draw_preview(read_image(one.frame.files.image), completion.depth)
+    atomic_write(paths["preview"], lambda part: preview.save(part, format="PNG"))
+    record = {
+        "leadline": package_version(),
+        "frame": stem,
+        "inputs": one.record["inputs"],
+        "outputs": {name: path.name for name, path in paths.items() if name != "sidecar"},
+        **one.record["frame"],
+        "units": {**one.record["frame"]["units"], "depth": {"unit": unit}},
+        "neighbours": list(neighbours),
+        "notes": as_texts(notes),
+        "result": completion.to_dict(),
+        "settings": settings,
+    }
+    write_text(paths["sidecar"], dump_json(record))
+    return Outcome(stem, State.DONE, completion.summary(param), tuple(notes), tuple(paths.values()))
+
+
+def _reliable(completion: Completion) -> NDArray[np.uint8]:
+    known = np.isfinite(completion.depth)
+    if completion.sigma is not None:
+        with np.errstate(invalid="ignore"):
+            known &= ~(completion.sigma > MAX_SIGMA * completion.depth)
+    return np.where(known, np.uint8(255), np.uint8(0))
+
+
+def _alone_path(job: FrameJob, stem: str) -> Path:
+    return job.folder / ALONE / f"{stem}.npy"

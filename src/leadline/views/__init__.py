@@ -1,0 +1,1 @@
+"""Depth of many posed views that agrees from view to view."""

@@ -1,0 +1,92 @@
+"""The inputs of one view: arrays, or files and functions that are read when the view is completed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from leadline.base.arrays import FloatArray
+from leadline.base.errors import InputError, param
+from leadline.core.noise import Noise
+from leadline.core.prior import Prior
+from leadline.geometry.cameras import CameraModel, RayCamera
+from leadline.geometry.poses import Transform, as_transform
+from leadline.io.depth import read_depth
+from leadline.io.priors import read_prior
+
+PathLike = str | os.PathLike[str]
+PriorInput = ArrayLike | Prior | PathLike | Callable[[], ArrayLike | Prior]
+MapInput = ArrayLike | PathLike | Callable[[], ArrayLike]
+NoiseInput = Noise | float | MapInput | None
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A view as it was added; its maps are loaded on request."""
+
+    name: str
+    prior: Any  # PriorInput
+    sparse: Any  # MapInput
+    camera: CameraModel
+    camera_to_world: Transform
+    noise: Any = None  # NoiseInput
+    valid: Any = None
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.name)
+        if not self.name or path.is_absolute() or ".." in path.parts:
+            raise InputError(f"{param('name')} must be a name, or a path without '..', got {self.name!r} instead.")
+        object.__setattr__(self, "camera_to_world", as_transform(self.camera_to_world, "camera_to_world"))
+        if isinstance(self.camera, RayCamera):
+            raise InputError(f"{param('camera')} is given by its rays alone and cannot project; pass its lens model.")
+
+    def load(self) -> tuple[ArrayLike | Prior, FloatArray, Noise | ArrayLike | None, ArrayLike | None]:
+        """Prior, measurements, noise and mask as `complete` takes them."""
+        prior = _loaded(self.prior, lambda path: read_prior(path).prior)
+        sparse = np.asarray(_loaded(self.sparse, lambda path: read_depth(path).values))
+        noise = _loaded(self.noise, lambda path: read_depth(path).values)
+        valid = _loaded(self.valid, lambda path: read_depth(path).values > 0)
+        shape = (self.camera.height, self.camera.width)
+        if sparse.shape != shape:
+            raise InputError(
+                f"{self.name}: {param('sparse')} must have the shape {shape} of the view's {param('camera')}, got "
+                f"{sparse.shape} instead. Scale the camera, or the maps."
+            )
+        return prior, sparse, noise, valid
+
+    def facts(self) -> dict[str, Any]:
+        """What identifies the view to a store. Files count by size and time, functions not at all."""
+        inputs = {name: _digest(getattr(self, name)) for name in ("prior", "sparse", "noise", "valid")}
+        return {"name": self.name, "camera": repr(self.camera), "pose": self.camera_to_world.tolist(), **inputs}
+
+
+def _loaded(value: Any, read: Callable[[Path], Any]) -> Any:
+    if isinstance(value, (str, os.PathLike)):
+        return read(Path(value))
+    return value() if callable(value) and not isinstance(value, Noise) else value
+
+
+def _digest(value: Any) -> str | None:
+    if value is None or isinstance(value, Noise) or (np.ndim(value) == 0 and isinstance(value, (int, float))):
+        return None if value is None else repr(value)
+    if isinstance(value, (str, os.PathLike)):
+        try:
+            status = os.stat(value)
+        except OSError:
+            return str(value)
+        return f"{value} {status.st_size} {status.st_mtime_ns}"
+    if callable(value):
+        return "function"
+    hashed = hashlib.sha256()
+    if isinstance(value, Prior):
+        hashed.update(f"{value.kind} {value.floor}".encode())
+        value = value.values if value.valid is None else np.where(value.valid, value.values, np.nan)
+    hashed.update(np.ascontiguousarray(value).tobytes())
+    return hashed.hexdigest()

@@ -1,0 +1,235 @@
+"""Laws of `leadline.Views` on a rendered room: what agrees with `complete`, what spreads and what must not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import leadline
+from leadline.views import store as store_module
+from support.posed_room import CAMERA, Room
+
+ROOM = Room(count=7)
+
+
+def add_all(views: leadline.Views, room: Room = ROOM, without: tuple[str, ...] = ()) -> leadline.Views:
+    for view in room.views:
+        if view.name not in without:
+            views.add(view.name, view.prior, view.sparse, CAMERA, view.pose, view.noise)
+    return views
+
+
+def depths(views: leadline.Views, rounds: int | None = None) -> dict[str, np.ndarray]:
+    return {name: completion.depth for name, completion in views.complete(rounds)}
+
+
+def error(room: Room, found: dict[str, np.ndarray]) -> float:
+    return float(np.mean([np.mean(np.abs(found[v.name] / v.depth - 1)) for v in room.views if v.name in found]))
+
+
+def test_one_view_equals_complete() -> None:
+    view, views = ROOM.views[0], leadline.Views()
+    views.add(view.name, view.prior, view.sparse, CAMERA, view.pose, view.noise)
+    ((name, completion),) = views.complete()
+    expected = leadline.complete(view.prior, view.sparse, noise=view.noise)
+    assert name == view.name
+    np.testing.assert_array_equal(completion.depth, expected.depth)
+    assert views.neighbours(view.name) == ()
+
+
+def test_rounds_lower_error_and_disagreement() -> None:
+    views = add_all(leadline.Views())
+    alone, together = depths(views, 0), depths(views)
+    assert error(ROOM, together) < 0.8 * error(ROOM, alone)
+    assert views.rounds[-1].disagreement < 0.5 * views.rounds[0].disagreement
+    assert views.rounds[-1].moved < views.rounds[1].moved
+
+
+def test_views_of_one_pose_share_their_measurements() -> None:
+    """Two halves of the measurements from one place: each view becomes as good as one that has them all."""
+    view, views = ROOM.views[3], leadline.Views()
+    where = np.flatnonzero(view.sparse)
+    for k, name in enumerate("ab"):
+        half = np.zeros_like(view.sparse)
+        half.flat[where[k::2]] = view.sparse.flat[where[k::2]]
+        views.add(name, view.prior, half, CAMERA, np.eye(4), view.noise)
+    both = leadline.complete(view.prior, view.sparse, noise=view.noise).depth
+    alone, together = depths(views, 0), depths(views)
+    for name in "ab":
+        before, after = (np.median(np.abs(np.log(found[name] / both))) for found in (alone, together))
+        assert after < 0.7 * before
+
+
+def test_exact_measurements_stay_exact() -> None:
+    views = leadline.Views()
+    for view in ROOM.views[:3]:
+        views.add(view.name, view.prior, view.sparse, CAMERA, view.pose)
+    for view, depth in zip(ROOM.views, depths(views, 2).values(), strict=False):
+        measured = view.sparse > 0
+        np.testing.assert_array_equal(depth[measured], view.sparse[measured])
+
+
+def test_wrong_pose_does_not_spread() -> None:
+    """A view with a wrong pose is completed alone, and the others as if it were not there, bit for bit."""
+    room = Room(count=7, wrong=3)
+    wrong = room.views[3]
+    views = add_all(leadline.Views(), room)
+    assert views.neighbours(wrong.name) == ()
+    assert not any(wrong.name in views.neighbours(view.name) for view in room.views)
+    found, without = depths(views, 2), depths(add_all(leadline.Views(), room, (wrong.name,)), 2)
+    alone = leadline.complete(wrong.prior, wrong.sparse, noise=wrong.noise)
+    np.testing.assert_array_equal(found.pop(wrong.name), alone.depth)
+    assert found.keys() == without.keys()
+    for name, depth in without.items():
+        np.testing.assert_array_equal(found[name], depth)
+
+
+def test_moved_object_does_not_spread() -> None:
+    """A box that the first three views see and the others do not."""
+    room = Room(count=7, box_until=3)
+    views = add_all(leadline.Views(), room)
+    assert error(room, depths(views)) < 1.03 * error(room, depths(views, 0))
+
+
+def test_error_of_a_view_does_not_come_back() -> None:
+    """The prior of one view is bent; its depth is the same whether its neighbours have seen that view or not."""
+    rounds, bent = 3, Room(count=7, bent=3)
+    name = bent.views[3].name
+    clean, disturbed = add_all(leadline.Views()), add_all(leadline.Views(), bent)
+    depth, moved = depths(clean, rounds)[name], depths(disturbed, rounds)[name]
+    clean._views[name] = disturbed._views[name]
+    first_hand = clean._complete(name, rounds)[0].depth
+    own = np.mean(np.abs(np.log(first_hand / depth)))
+    returned = np.mean(np.abs(np.log(moved / first_hand)))
+    assert returned < 0.3 * own
+
+
+def test_view_without_measurements_gets_depth_of_its_neighbours() -> None:
+    views, last = add_all(leadline.Views(), without=(ROOM.views[3].name,)), ROOM.views[3]
+    views.add("empty", last.prior, np.zeros_like(last.sparse), CAMERA, last.pose)
+    found = depths(views)["empty"]
+    assert np.mean(np.abs(found / last.depth - 1)) < 1.5 * error(ROOM, depths(views, 0) | {last.name: last.depth})
+
+
+def test_views_that_see_nothing_in_common_are_completed_alone() -> None:
+    views = leadline.Views()
+    turned = np.diag([-1.0, 1.0, -1.0, 1.0])
+    for name, pose in (("front", np.eye(4)), ("back", turned)):
+        views.add(name, ROOM.views[3].prior, ROOM.views[3].sparse, CAMERA, pose, ROOM.views[3].noise)
+    found = depths(views)
+    assert views.neighbours("front") == views.neighbours("back") == ()
+    np.testing.assert_array_equal(found["front"], found["back"])
+
+
+def test_only_some_views_are_returned() -> None:
+    views = add_all(leadline.Views())
+    wanted = [view.name for view in ROOM.views[2:4]]
+    every = depths(views, 1)
+    for name, completion in views.complete(1, only=wanted, uncertainty=True):
+        np.testing.assert_array_equal(completion.depth, every[name])
+        assert completion.sigma is not None
+        wanted.remove(name)
+    assert wanted == []
+
+
+def test_killed_run_continues(tmp_path: Path) -> None:
+    """A process that kills itself in the middle of a round; the next one loads what is there and gets the same."""
+    script = (
+        "import sys, os, signal; import leadline; from support.posed_room import CAMERA, Room\n"
+        "loads = 0\n"
+        "def loading(view):\n"
+        "    def load():\n"
+        "        global loads; loads += 1\n"
+        "        if loads > 24: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return view.prior\n"
+        "    return load\n"
+        "views = leadline.Views(store=sys.argv[1])\n"
+        "for view in Room(count=7).views:\n"
+        "    views.add(view.name, loading(view), view.sparse, CAMERA, view.pose, view.noise)\n"
+        "list(views.complete(3))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    killed = subprocess.run([sys.executable, "-c", script, tmp_path], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    present = {path.relative_to(tmp_path) for path in tmp_path.glob("round-*/*.npz")}
+    assert Path("round-0/view-6.npz") in present
+    assert Path("round-2/view-6.npz") not in present
+    loads = []
+
+    def loading(view: object) -> object:
+        return lambda: loads.append(view.name) or view.prior  # type: ignore[attr-defined]
+
+    views = leadline.Views(store=tmp_path)
+    for view in ROOM.views:
+        views.add(view.name, loading(view), view.sparse, CAMERA, view.pose, view.noise)
+    found = depths(views, 3)
+    missing = 2 * 7 - sum(path.parts[0] != "round-0" for path in present)
+    assert len(loads) == missing + 7  # what was not stored, and the last round
+    for name, depth in depths(add_all(leadline.Views()), 3).items():
+        np.testing.assert_array_equal(found[name], depth)
+
+
+def test_store_of_other_views_is_refused(tmp_path: Path) -> None:
+    depths(add_all(leadline.Views(store=tmp_path / "a")), 0)
+    with pytest.raises(leadline.InputError, match="holds the maps of other views"):
+        depths(add_all(leadline.Views(store=tmp_path / "a"), Room(count=7, wrong=3)), 0)
+    with pytest.raises(leadline.InputError, match="holds the maps of other views"):
+        depths(add_all(leadline.Views("paper", store=tmp_path / "a")), 0)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "notes.txt").write_text("mine")
+    with pytest.raises(leadline.InputError, match="not empty"):
+        depths(add_all(leadline.Views(store=tmp_path / "b")), 0)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "RECENT_BYTES", 200_000)
+    peaks = []
+    for count in (8, 16):
+        room = Room(count=count, step=0.6 / count)
+        views = leadline.Views(store=tmp_path / str(count))
+        for view in room.views:
+            for array in ("prior", "sparse", "noise"):
+                np.save(tmp_path / f"{count}-{view.name}-{array}.npy", getattr(view, array))
+            files = [tmp_path / f"{count}-{view.name}-{array}.npy" for array in ("prior", "sparse")]
+            views.add(view.name, *files, CAMERA, view.pose, tmp_path / f"{count}-{view.name}-noise.npy")
+        del room, view
+        tracemalloc.start()
+        for _ in views.complete(1):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.25 * peaks[0]
+
+
+@pytest.mark.slow
+def test_workers_compute_the_same(tmp_path: Path) -> None:
+    found = dict(add_all(leadline.Views(store=tmp_path)).complete(2, workers=2))
+    for name, depth in depths(add_all(leadline.Views()), 2).items():
+        np.testing.assert_array_equal(found[name].depth, depth)
+
+
+def test_bad_inputs_are_refused() -> None:
+    view, views = ROOM.views[0], leadline.Views()
+    with pytest.raises(leadline.InputError, match="mirrors"):
+        views.add("a", view.prior, view.sparse, CAMERA, np.diag([-1.0, 1.0, 1.0, 1.0]))
+    with pytest.raises(leadline.InputError, match="a path without"):
+        views.add("../a", view.prior, view.sparse, CAMERA, np.eye(4))
+    views.add("a", view.prior, view.sparse, CAMERA.scaled(48, 36), np.eye(4))
+    with pytest.raises(leadline.InputError, match="added before"):
+        views.add("a", view.prior, view.sparse, CAMERA, np.eye(4))
+    with pytest.raises(leadline.InputError, match="shape"):
+        list(views.complete())
+    with pytest.raises(leadline.InputError, match="at least 0"):
+        list(views.complete(-1))
+    with pytest.raises(leadline.InputError, match="needs a"):
+        list(views.complete(workers=2))
+    with pytest.raises(leadline.InputError, match="was added"):
+        views.neighbours("b")
