@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,18 @@ def test_another_confidence_or_level_is_another_frame() -> None:
     assert "the options changed (--min-confidence)" in leadline(f"{line} --min-confidence 1").output
     Image.fromarray(np.full((12, 16), 2, np.uint8)).save("levels.png")
     assert "the inputs changed (confidence)" in leadline(f"{line} --min-confidence 1").output
+
+
+def test_folders_of_clouds_use_the_extrinsics() -> None:
+    """The points of the cloud lie in the image only with them."""
+    for name, kind in (("photo.jpg", "photos"), ("sweep.npy", "sweeps"), ("prior.npy", "predictions")):
+        Path(kind).mkdir()
+        shutil.copy(name, Path(kind) / f"a{Path(name).suffix}")
+    line = "complete photos --points sweeps --camera cam.json --extrinsics T.json --prior predictions -o out"
+    result = leadline(f"{line} --format npy")
+    assert result.exit_code == 0, result.output
+    assert leadline(f"{POINTS} --format npy").exit_code == 0
+    np.testing.assert_array_equal(np.load("out/a_depth.npy"), np.load("out/photo_depth.npy"))
 
 
 def test_folders_of_confidence() -> None:

@@ -179,7 +179,7 @@ def command(
     make_output_folder(output)
     if predictor is not None:
         predictor.open()  # an error of the network is reported once, not for each frame
-    matches = match_frames(paths, camera=camera)
+    matches = match_frames(paths, camera=camera, extrinsics=extrinsics, kitti=kitti)
     say_notes(matches.notes)
     ensure_compiled(completion, announce_compiling)
     with FolderReport(len(matches.frames), output, quiet=quiet) as report:

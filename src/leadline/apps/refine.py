@@ -261,7 +261,8 @@ def _match(
     from leadline.batch.refine import find_rgbd_folders, match_tum_frames
 
     if tum:
-        if prior is not None or any(more.values()):
+        refuse_given(("confidence", "valid"), "lists of TUM's benchmark name no such files")
+        if prior is not None:
             raise InputError(f"{input}: with lists of TUM's benchmark the {param('prior')} is predicted by a network.")
         frames, notes = match_tum_frames(input, camera=camera)
         return Matches(frames, (), notes)

@@ -279,12 +279,12 @@ def _pull(values, weights, coarse, finer):  # type: ignore[no-untyped-def]
     near, far = np.float32(0.75), np.float32(0.25)
     last_row, last_column = coarse.shape[0] - 1, coarse.shape[1] - 1
     for i in prange(values.shape[0]):
-        here = coarse[i // 2]
-        other = coarse[min(max(i // 2 + (1 if i % 2 else -1), 0), last_row)]
+        here, other = i // 2, min(max(i // 2 + (1 if i % 2 else -1), 0), last_row)
         for j in range(values.shape[1]):
             k = j // 2
             m = min(max(k + (1 if j % 2 else -1), 0), last_column)
-            mean = near * (near * here[k] + far * here[m]) + far * (near * other[k] + far * other[m])
+            mean = near * (near * coarse[here, k] + far * coarse[here, m])
+            mean += far * (near * coarse[other, k] + far * coarse[other, m])
             w = weights[i, j]
             finer[i, j] = mean + w * (values[i, j] - mean) if w > 0 else mean
 

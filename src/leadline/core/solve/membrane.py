@@ -60,10 +60,8 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
         prolongation, coarse_edges = multigrid.padded(9, size), multigrid.edge_planes(4, size)
         coarse_mass, coarse_root = multigrid.padded(2, size)
         galerkin.coarsen(edges, mass, prolongation, coarse_edges, coarse_mass)
-        edges, mass = (
-            coarse_edges,
-            coarse_mass,
-        )  # frees those of the image before more is allocated
+        # Assigned here, which frees the arrays of the finer level before more is allocated.
+        edges, mass = coarse_edges, coarse_mass
         level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(3, size))
         for phase in (_DIAGONAL, _SCALE):
             _run(phase, NO_CODE, data, edges, mass, coarse_root, root, level.edges, prolongation)
