@@ -34,7 +34,7 @@ from leadline.priors.onnx import OnnxPrior
 
 STRONG = 0.9
 SHARES = (0.0, 0.5, 0.7, 0.8, 0.9)  # of the way to the ground truth, for the false alarms
-SEEDS = range(4, 7)  # of the made-up regions; the test and its constants were chosen with others
+SEEDS = range(4, 7)  # of the made-up regions; most constants of the search were chosen with others
 GLASS = ("cleargrasp_d435/real_val_080", "cleargrasp_d435/real_val_123")
 MADE_UP = (
     "nyuv2/basement_00000",

@@ -244,8 +244,8 @@ def test_growth_equals_repeated_dilation(rng):
             low, high = np.minimum(d[part], d[row, column]), np.maximum(d[part], d[row, column])
             joined = (low > 0.9) | (abs(log_t[part] - log_t[row, column]) < 0.9)
             measured = abs(d[part] + log_t[part] - d[row, column] - log_t[row, column])
-            same = (low >= (1 - regions.MAX_JUMP) * high) | (measured < 0.4)
-            grown[part] |= (d[part] > 0.4) & same & joined
+            similar, one_plane = low >= (1 - regions.MAX_JUMP) * high, (low > 0.9) & (measured < 0.4)
+            grown[part] |= (d[part] > 0.4) & (similar & joined | one_plane)
         if np.array_equal(grown, inside):
             break
         inside = grown

@@ -15,9 +15,9 @@ first: how large are this prior's own errors on this image, and does an edge of 
    running median of d over cells with nearly the same t, where positive, is this trend. Regions are looked for in d and
    in d without the trend; those of the first kind are taken where both are found.
 5. *Candidates.* Cells with d > `SEED` e are joined with their neighbours of the same kind, and then with neighbours
-   above `GROWTH` e to which t is continuous, unless both d and the measured depth differ by much: the plane behind a
-   window is one region, also where the prior has an edge in front of it. A candidate has at least `MIN_SEEDS` seeds
-   and at most `MAX_SHARE` of the cells.
+   above `GROWTH` e to which t is continuous, unless d differs by much. Seeds whose d differs are joined if the measured
+   depth is continuous: the plane behind a window is one region, also where the prior has an edge in front of it. A
+   candidate has at least `MIN_SEEDS` seeds and at most `MAX_SHARE` of the cells.
 6. *Confirmation.* A prior errs beside and behind its own edges, by a share of the step of log t that is measured on the
    rest of the image. Along most of a region's border d must have a larger step: the prior says that the surface goes
    on where the measurements jump. Regions whose median of d exceeds `UNMISTAKABLE` e need no confirmation. A region
@@ -60,8 +60,8 @@ MIN_PRIOR_ERROR = 0.02
 SEED, GROWTH, UNMISTAKABLE = 2.0, 0.5, 6.0
 """Deviations in units of the prior's error: of a region's seeds, of its other cells, and of one beyond doubt."""
 MAX_JUMP = 0.5
-"""Two cells are not joined if their deviations differ by more than this share of the larger one, unless the measured
-depth is continuous: of a wrong region and an error of the prior beside it, only the former is confirmed."""
+"""Two cells are not joined if their deviations differ by more than this share of the larger one, unless both are seeds
+and the measured depth is continuous: of a wrong region and an error of the prior beside it, only the former is confirmed."""
 MIN_SEEDS = 3
 MAX_SHARE = 0.3
 EDGE, EDGE_QUANTILE, MIN_EDGES = 0.1, 0.9, 20
@@ -340,8 +340,8 @@ def _evaluate(down, across, nodal, surface):  # type: ignore[no-untyped-def]
 def _grow(d, log_t, seed, growth, labels):  # type: ignore[no-untyped-def]
     """Label the regions that grow from seeds, and return their number.
 
-    Neighbouring cells (of eight neighbours) are joined if d is similar or the measured depth is continuous, and unless
-    both are seeds only where log t is continuous.
+    Neighbouring cells (of eight neighbours) are joined if d is similar, and unless both are seeds only where log t is
+    continuous. Two seeds are also joined where the measured depth is continuous.
     """
     height, width = d.shape
     stack = np.empty(d.size, np.int64)
@@ -361,8 +361,9 @@ def _grow(d, log_t, seed, growth, labels):  # type: ignore[no-untyped-def]
                         continue
                     low, high = min(d[i, j], d[row, column]), max(d[i, j], d[row, column])
                     step = log_t[i, j] - log_t[row, column]
-                    same = low >= (1.0 - MAX_JUMP) * high or abs(d[i, j] - d[row, column] + step) < growth
-                    if same and (low > seed or abs(step) < seed):
+                    similar = low >= (1.0 - MAX_JUMP) * high
+                    one_plane = low > seed and abs(d[i, j] - d[row, column] + step) < growth
+                    if one_plane or (similar and (low > seed or abs(step) < seed)):
                         labels[i, j] = count
                         stack[n] = i * width + j
                         n += 1
