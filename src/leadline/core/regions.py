@@ -61,7 +61,8 @@ SEED, GROWTH, UNMISTAKABLE = 2.0, 0.5, 6.0
 """Deviations in units of the prior's error: of a region's seeds, of its other cells, and of one beyond doubt."""
 MAX_JUMP = 0.5
 """Two cells are not joined if their deviations differ by more than this share of the larger one, unless both are seeds
-and the measured depth is continuous: of a wrong region and an error of the prior beside it, only the former is confirmed."""
+and the measured depth is continuous: of a wrong region and an error of the prior beside it, only the former is
+confirmed."""
 MIN_SEEDS = 3
 MAX_SHARE = 0.3
 EDGE, EDGE_QUANTILE, MIN_EDGES = 0.1, 0.9, 20
