@@ -230,5 +230,6 @@ def test_constant_prior_interpolates_the_measurements() -> None:
     sparse[::5, ::5] = np.linspace(2.0, 4.0, 24).reshape(4, 6)
     result = complete(prior, sparse)
     assert result.fit.status.name == "SCALE_ONLY"
-    assert 2.0 <= result.depth.min() <= result.depth.max() <= 4.0  # a maximum principle, to within the screening
+    # A surface that resists bending may exceed the measurements a little; a membrane would not.
+    assert 1.99 <= result.depth.min() <= result.depth.max() <= 4.02
     np.testing.assert_array_equal(result.depth[::5, ::5], sparse[::5, ::5])
