@@ -125,18 +125,28 @@ def test_a_changed_byte_is_read_or_refused(tmp_path_factory, place, value):
             read_model(folder)
 
 
-def test_noise_of_tracks_is_that_of_stereo_and_falls_with_more_images():
-    """e z^2 / (f b) for two images; a third one adds its information; a track without parallax says nothing."""
+@pytest.mark.parametrize(
+    ("track", "spread"),
+    # The root of the sum of squares of the centres about their mean: b / sqrt(2) for a pair with the baseline b.
+    [((0, 1), 0.2 / np.sqrt(2)), ((0, 1, 2), np.sqrt(0.38 / 3))],
+)
+def test_noise_of_tracks_is_that_of_stereo_and_falls_with_more_images(track: tuple[int, ...], spread: float) -> None:
+    """s z^2 / (f spread), where s, of a feature in pixels, follows from the mean reprojection error."""
+    feature = 0.4 / np.sqrt(np.pi / 2) * np.sqrt(2 * len(track) / (2 * len(track) - 3))
+    assert noise_of(track) == pytest.approx(feature * 4.0**2 / (500.0 * spread), rel=0.01)
+
+
+def test_a_track_without_parallax_does_not_determine_the_depth() -> None:
+    assert noise_of((0, 3)) > 2.0  # at a depth of 4
+
+
+def noise_of(track: tuple[int, ...]) -> float:
+    """Noise in the first of four images of the depth of a point with this track, 4 in front of it."""
     camera = ColmapCamera("PINHOLE", 640, 480, (500.0, 500.0, 320.0, 240.0))
     centres = (0.0, 0.2, -0.3, 0.0)
     images = [ColmapImage(f"{k}", 1, np.eye(3), np.array([-x, 0.0, 0.0]), k) for k, x in enumerate(centres)]
     model = ColmapModel({1: camera}, {image.name: image for image in images})
-    points, tracks_of_points = np.array([[0.0, 0.0, 4.0]] * 3), ((0, 1), (0, 1, 2), (0, 3))
-    pairs = sorted((image, point) for point, track in enumerate(tracks_of_points) for image in track)
-    ids, indices = np.array(pairs).T
-    tracks = Tracks(points, np.full(3, 0.4), np.array([2, 3, 2]), ids, indices)
-    two, three, none = track_noise(model, tracks, images[0])
-    error = np.hypot(0.4, 0.3)
-    assert two == pytest.approx(error * 4.0**2 / (500.0 * 0.2), rel=0.01)
-    assert three == pytest.approx(error * 4.0**2 / (500.0 * np.hypot(0.2, 0.3)), rel=0.01)
-    assert np.isinf(none)
+    point, length = np.array([[0.0, 0.0, 4.0]]), np.array([len(track)])
+    tracks = Tracks(point, np.array([0.4]), length, np.array(track), np.zeros(len(track), dtype=int))
+    (noise,) = track_noise(model, tracks, images[0])
+    return float(noise)

@@ -6,6 +6,7 @@ pycolmap requires, and because pycolmap does not detect truncated files.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from leadline.io.files import reading
 # A reprojection error below this, in pixels, means that few images see a point, not that the point is exact.
 _MIN_ERROR_PX = 0.1
 # The mean length of a residual in two dimensions is this multiple of the standard deviation of each coordinate.
-_MEAN_LENGTH = 1.2533
+_MEAN_LENGTH = math.sqrt(math.pi / 2)
 # Degrees of freedom with which the model's mean square error counts in that of a point. The error of a point seen by
 # three images has three of its own, so it is as often 0.3 times as 1.8 times what it should be.
 _SHARED_FREEDOM = 6.0
