@@ -7,8 +7,6 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from scipy import ndimage
-from scipy.spatial.transform import Rotation
 
 import leadline
 import leadline.core.stream
@@ -21,28 +19,10 @@ from leadline.core.pipeline import Completion, complete, fit_pairs
 from leadline.core.prior import Prior
 from leadline.core.response_filter import _Frame, _interpolate, _log_depth_at, _State
 from leadline.core.stream import Stream
-from leadline.geometry.cameras import Camera
 from support.operators import bent_scene
+from support.stream_scenes import SHAPE, measured, scene
 
-SHAPE = (96, 128)
 SOLVED = 3e-5  # two runs that stop at 1e-6 on different sides
-
-
-def scene(shape: tuple[int, int] = SHAPE, shift: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Prior and depth of a picture that moves with `shift`; no response undoes all of the prior's error."""
-    y, x = np.indices(shape) / max(shape)
-    x = x + shift
-    depth = 1.5 + x + 2 * y + 0.2 * np.sin(9 * x) + 0.4 * (y > 0.4)
-    return (depth**1.4 * np.exp(0.03 * np.cos(7 * x + 5 * y)) / 3).astype(np.float32), depth
-
-
-def measured(depth: np.ndarray, step: int = 8, noise: float = 0.0, rng: np.random.Generator | None = None):
-    sparse = np.zeros(depth.shape, np.float32)
-    grid = np.s_[step // 2 :: step, step // 2 :: step]
-    sparse[grid] = depth[grid]
-    if rng is not None:
-        sparse[grid] *= np.exp(noise * rng.standard_normal(sparse[grid].shape))
-    return sparse
 
 
 def flicker(maps: list[np.ndarray], sparse: np.ndarray) -> float:
@@ -388,92 +368,3 @@ def test_a_warm_fit_ends_where_a_cold_one_does(rng):
         assert warm.status is FitStatus.CONVERGED
         assert len(warm.descents) < len(cold.descents)
         np.testing.assert_allclose(warm.response(h), cold.response(h), rtol=1e-4)
-
-
-# --- depth carried along -------------------------------------------------------------------------------------------
-
-CAMERA = Camera(SHAPE[1], SHAPE[0], 110.0, 110.0, 63.5, 47.5)
-
-
-def posed_frames(count: int, rng: np.random.Generator):
-    """A camera that moves sideways past a slanted wall, with a network whose error differs in each frame."""
-    slant = CAMERA.points(np.ones(SHAPE)) @ (0.3, -0.2, 1.0)
-    for k in range(count):
-        pose = np.eye(4)
-        pose[0, 3] = 0.02 * k
-        depth = (2.5 - 0.3 * pose[0, 3]) / slant
-        error = ndimage.zoom(0.05 * rng.standard_normal((6, 8)), 16, order=1)
-        yield (depth**1.3 * np.exp(error)).astype(np.float32), depth, pose
-
-
-def run_posed(frames, sparse_of, motion_of=lambda pose: {"camera": CAMERA, "camera_to_world": pose}):
-    """Depth alone and in a stream, and the stream's results."""
-    stream, alone, together = Stream(), [], []
-    for prior, depth, pose in frames:
-        sparse = sparse_of(depth)
-        alone.append(complete(prior, sparse).depth)
-        together.append(stream(prior, sparse, **motion_of(pose)))
-        np.testing.assert_array_equal(together[-1].depth[sparse > 0], sparse[sparse > 0])
-    return alone, together
-
-
-def mean_error(maps, frames) -> float:
-    return float(np.mean([np.abs(a / depth - 1).mean() for a, (_, depth, _) in zip(maps, frames, strict=True)]))
-
-
-def test_poses_lower_flicker_and_error(rng):
-    frames = list(posed_frames(8, rng))
-    alone, together = run_posed(frames, lambda depth: measured(depth, 24))
-    errors = mean_error(alone[2:], frames[2:]), mean_error([r.depth for r in together[2:]], frames[2:])
-    assert errors[1] < 0.8 * errors[0]
-    changes = [
-        np.mean([np.abs(np.diff(np.log(np.array(maps) / depths), axis=0)).mean()])
-        for depths in [np.array([depth for _, depth, _ in frames])]
-        for maps in (alone, [r.depth for r in together])
-    ]
-    assert changes[1] < 0.6 * changes[0]
-    assert together[0].carried_weight == 0.0
-    assert min(r.carried_weight for r in together[1:]) > 0.4
-
-
-def test_a_wrong_pose_does_no_harm(rng):
-    frames = list(posed_frames(6, rng))
-
-    def wrong(pose: np.ndarray) -> dict:
-        turned = pose.copy()
-        turned[:3, :3] = Rotation.from_rotvec(rng.uniform(-0.3, 0.3, 3)).as_matrix()
-        return {"camera": CAMERA, "camera_to_world": turned}
-
-    alone, together = run_posed(frames, lambda depth: measured(depth, 8), wrong)
-    assert max(r.carried_weight for r in together) < 0.1
-    assert mean_error([r.depth for r in together], frames) < 1.03 * mean_error(alone, frames)
-
-
-def test_a_camera_that_stands_still_and_flow_of_zeros(rng):
-    prior, depth = scene()
-    sparse = measured(depth, 16)
-    for motion in ({"camera": CAMERA, "camera_to_world": np.eye(4)}, {"flow": np.zeros((*SHAPE, 2))}):
-        stream = Stream()
-        first = stream(prior, sparse, **motion)
-        np.testing.assert_array_equal(first.depth, complete(prior, sparse).depth)
-        again = stream(prior, sparse, **motion)
-        assert again.carried_weight > 0.5
-        errors = [np.abs(r.depth / depth - 1).mean() for r in (first, again)]
-        assert errors[1] < 1.05 * errors[0]
-
-
-def test_motion_is_checked_in_one_sentence():
-    prior, sparse, _ = bent_scene(SHAPE)
-    stream = Stream()
-    mirrored = np.diag([-1.0, 1.0, 1.0, 1.0])
-    for motion, words in (
-        ({"camera": CAMERA}, "`camera_to_world` is missing"),
-        ({"camera_to_world": np.eye(4)}, "`camera` is missing"),
-        ({"camera": CAMERA.scaled(64, 48), "camera_to_world": np.eye(4)}, "size 128 x 96, got 64 x 48"),
-        ({"camera": np.eye(3), "camera_to_world": np.eye(4)}, "must be a camera such as leadline.Camera"),
-        ({"camera": CAMERA, "camera_to_world": mirrored}, "mirrors"),
-        ({"flow": np.zeros(SHAPE)}, "`flow` must be an array of floats of shape"),
-        ({"camera": CAMERA, "camera_to_world": np.eye(4), "flow": np.zeros((*SHAPE, 2))}, "exclude each other"),
-    ):
-        with pytest.raises(InputError, match=words):
-            stream(prior, sparse, **motion)
