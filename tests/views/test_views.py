@@ -139,6 +139,16 @@ def test_only_some_views_are_returned() -> None:
     assert wanted == []
 
 
+def test_view_that_is_added_later_counts_in_all_rounds() -> None:
+    views = add_all(leadline.Views(), without=(ROOM.views[3].name,))
+    depths(views, 2)
+    late = ROOM.views[3]
+    views.add(late.name, late.prior, late.sparse, CAMERA, late.pose, late.noise)
+    found = depths(views, 2)
+    for name, depth in depths(add_all(leadline.Views()), 2).items():
+        np.testing.assert_allclose(found[name], depth, rtol=1e-6)
+
+
 def test_killed_run_continues(tmp_path: Path) -> None:
     """A process that kills itself in the middle of a round; the next one loads what is there and gets the same."""
     script = (
