@@ -1,8 +1,8 @@
 """Where the depth camera of an RGB-D sensor is relative to its colour camera, from the points of a COLMAP model.
 
-The colour camera of 7-Scenes is not the camera of its depth: it lies 2.5 cm beside it, with another focal length. A
-reference that is compared with depth in the colour camera must be moved there. The rotation, the displacement across the
-optical axis (along it, it can hardly be told from the scale) and the scale of the model are fitted to the depth of the
+The colour camera of 7-Scenes is not the camera of its depth: it lies beside it, with another focal length. A reference
+that is compared with depth in the colour camera must be moved there. The rotation, the displacement across the optical
+axis (along it, it can hardly be distinguished from the scale) and the scale of the model are fitted to the depth of the
 points of the model in all frames, with a Cauchy loss: six numbers from some ten thousand points.
 """
 

@@ -50,8 +50,7 @@ from leadline.views.responses import depth_by_response, nearest_responses, respo
 from leadline.views.store import FolderStore, MemoryStore, Store, part_of, stored_points
 
 POINT_NEIGHBOURS = 24
-"""Neighbours whose measurements are carried over. A first version on real frames gained 3 to 5 % from 32 instead of
-16."""
+"""Neighbours whose measurements are carried over. A first version on real frames gained 3 to 5 % from 32, not 16."""
 CLOSE_NEIGHBOURS, NEIGHBOUR_STEP = 4, 3
 """The completed depth of this many closest neighbours is carried over, so that the views agree, and that of every third
 of all: the network errs in another way in views from farther away."""
