@@ -29,7 +29,7 @@ def test_stored_inputs_of_a_scene(tmp_path: Path) -> None:
     frames = trees.scenes(tmp_path)
     data = SceneFolders(tmp_path)
     assert data.names() == ["set_a/one", "set_a/two"]
-    assert SceneFolders(tmp_path, reference_only=False).names() == sorted(frames)
+    assert SceneFolders(tmp_path, listed="all").names() == sorted(frames)
     assert data.load("set_b/bare").reference is None
     ((label, sparse),) = data.load("set_a/one").sparse.items()
     assert (label, sparse.sensor, sparse.from_reference) == ("tof", "time of flight", False)
@@ -95,7 +95,7 @@ def real_scenes() -> list[dict[str, object]]:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the real scenes in ../shared/data are not here")
 def test_real_scenes_are_all_listed() -> None:
     entries = {entry["name"]: entry["has_reference"] for entry in real_scenes()}
-    assert SceneFolders(SHARED, reference_only=False).names() == sorted(entries)  # type: ignore[type-var]
+    assert SceneFolders(SHARED, listed="all").names() == sorted(entries)  # type: ignore[type-var]
     assert SceneFolders(SHARED).names() == sorted(name for name, scored in entries.items() if scored)  # type: ignore
 
 

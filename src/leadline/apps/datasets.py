@@ -90,7 +90,7 @@ def check(ctx: click.Context, name: str, root: Path, reads: str, options: dict[s
         raise click.BadParameter(f"must be a number of images or 'all', got {reads!r}.", ctx, param_hint="--read")
     plain = not options
     if name == "scenes":
-        options = {"reference_only": False, **options}  # scenes without a reference are checked, too
+        options = {"listed": "all", **options}  # scenes without a reference are checked, too
     tree = dataset(name, root, **options)
     report = check_tree(tree, None if reads == "all" else int(reads))
     facts = DATASETS[name]

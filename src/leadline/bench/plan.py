@@ -51,12 +51,14 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
     the order of the protocol, on the location of data and model, or on the other tasks.
 
     A method that returns the prior's own depth (`raw`) is planned only with priors in metres: the depth of another
-    prior has no unit to be scored in, which is a missing entry and no failure.
+    prior has no unit to be scored in, which is a missing entry and no failure. So is an image whose scene folder has no
+    stored prior, if the protocol names stored priors.
     """
     for method in protocol.methods:
         open_method(method)
     known = inspect_priors(protocol.priors)
-    images = {entry.label: open_dataset(entry).names()[: entry.limit] for entry in protocol.datasets}
+    opened = {entry.label: open_dataset(entry) for entry in protocol.datasets}
+    images = {entry.label: opened[entry.label].names()[: entry.limit] for entry in protocol.datasets}
     methods = tuple(effective_entry(entry) for entry in protocol.methods)
     runs = {
         prior.label: tuple(
@@ -76,10 +78,11 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
     for entry in protocol.datasets:
         if not images[entry.label]:
             raise InputError(f"The data set {entry.label!r} has no images under {entry.root}.")
+        cases = entry.cases or protocol.cases
         digests = {
             (prior, case, method.label): _digest(entry, known[prior].identity, case, protocol, method)
             for prior, chosen in runs.items()
-            for case in protocol.cases
+            for case in cases
             for method in chosen
         }
         for image in images[entry.label][: protocol.limit]:
@@ -91,11 +94,13 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
                         method.label,
                         canonical_json(method.options),
                     )
-                    for case in protocol.cases
+                    for case in cases
                     for method in chosen
                 )
-                if tasks:
+                if tasks and known[prior].covers(opened[entry.label], image):
                     items.append(WorkItem(entry.label, image, prior, tasks))
+    if not items:
+        raise InputError("no image of the protocol has a stored prior; give a network as a prior.")
     return items
 
 
