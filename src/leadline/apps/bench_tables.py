@@ -42,7 +42,7 @@ Examples:
     "'wins' with the default one and counts where each is first. 'geometry' reads every reference once; from then on "
     "it is shown by default.",
 )
-@_table_option("--prior", help="Prior of the tables about one prior.  [default: the first]")
+@_table_option("--prior", help="Prior of the tables about one prior.  [default: the first with scores]")
 @_table_option("--case", "cases", multiple=True, help="Use only this case; may be repeated.  [default: all]")
 @output_option(
     "--format",

@@ -222,6 +222,7 @@ def blend_with_reference(prior: Prior, reference: FloatArray, share: float) -> N
     h = np.asarray(prior.depth(), np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         x, y = np.log(h), np.log(np.asarray(reference, np.float64))
+    x[~np.isfinite(x)] = np.nan  # some networks predict 0, which is no depth and must not enter the mean below
     known = np.isfinite(x) & np.isfinite(y)
     if np.count_nonzero(known) < 2:
         raise InputError(f"{param('reference')} and the prior must have at least two valid pixels in common.")
