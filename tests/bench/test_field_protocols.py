@@ -39,6 +39,7 @@ class Tree(NamedTuple):
     options: Mapping[str, Any] = MappingProxyType({})
     images: int = 2
     needs: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()  # those of the protocol that such small images allow; default: its first three
 
 
 def voids(root: Path) -> None:
@@ -69,6 +70,20 @@ def scenes(root: Path) -> None:
         trees.save_png(root / "own" / str(index) / "d.png", trees.counts(frame.depth, 0.001))
 
 
+def five(root: Path) -> None:
+    """The five data sets of PriorDA's protocol."""
+    writers: dict[str, Callable[[Path], Any]] = {
+        "nyu": made.nyu,
+        "scannet": made.scannet,
+        "eth3d": trees.eth3d,
+        "diode": trees.diode,
+        "kitti": made.kitti_selection,
+    }
+    for name, write in writers.items():
+        (root / name).mkdir()
+        write(root / name)
+
+
 def prepared(root: Path) -> None:
     for entry in read_protocol("omni-dc").datasets:
         folder = root / Path(entry.root).name
@@ -92,8 +107,10 @@ TREES = {
     "arkit-lowres": Tree(arkit, {"size": None}),
     "robustness": Tree(scenes),
     "omni-dc": Tree(prepared),
+    "kitti-dc-val": Tree(made.kitti_validation, {"crop": None}),
+    "nyu-labelled500": Tree(made.nyu_labelled, needs=("h5py",)),
+    "priorda": Tree(five, {"ETH3D:size": None}, 9, ("h5py", "pycolmap"), ("omni-lidar:8", "lowres:8")),
 }
-NO_TREE = ("priorda",)  # five data sets in one: its patterns are tested below
 
 
 def field_protocols() -> list[str]:
@@ -102,7 +119,7 @@ def field_protocols() -> list[str]:
 
 
 def test_every_protocol_of_the_field_is_tested() -> None:
-    assert sorted(field_protocols()) == sorted([*TREES, *NO_TREE])
+    assert sorted(field_protocols()) == sorted(TREES)
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -118,7 +135,8 @@ def test_a_protocol_runs_on_its_data(name: str, tmp_path: Path) -> None:
         )
     else:
         chosen = read_protocol(name, data=tmp_path / "data", priors=["none"], data_options=tree.options)
-    chosen = replace(chosen, methods=(MethodEntry("knn"),), cases=chosen.cases[:3])
+    assert set(tree.cases) <= set(chosen.cases)
+    chosen = replace(chosen, methods=(MethodEntry("knn"),), cases=tree.cases or chosen.cases[:3])
     end = run_protocol(chosen, tmp_path / "RUN")
     records = read_records(tmp_path / "RUN")
     failed = {record.reason for record in records if record.status is RecordStatus.FAILED}
@@ -174,8 +192,31 @@ def test_half_a_download_says_what_is_missing(tmp_path: Path) -> None:
     result = leadline(f"bench run void --data {tmp_path} --prior none -o {tmp_path / 'RUN'}")
     assert result.exit_code == 2
     assert "void_1500" in result.output
+    (tmp_path / "NYU_test_500").mkdir()
+    made.uniformat(tmp_path / "NYU_test_500")
+    result = leadline(f"bench run omni-dc --data {tmp_path} --prior none -o {tmp_path / 'RUN'}")
+    assert result.exit_code == 2
+    shown = " ".join(result.output.split())
+    assert "ETH3D_SfM_Indoor_test: there is no such folder" in shown
+    assert "NYU 200 points, NYU 100 points, NYU 50 points, NYU 5 points. --only chooses" in shown
+    assert shown.endswith("those that are: NYU 500 points.")
     with pytest.raises(FileError, match="val_selection_cropped"):
         run_protocol(read_protocol("kitti-dc", data=tmp_path, priors=["none"]), tmp_path / "RUN")
+
+
+def test_a_run_on_fewer_images_than_published_says_so(tmp_path: Path) -> None:
+    made.ddad(tmp_path)
+    protocol_file = tmp_path / "own.toml"
+    text = 'cases = ["stored"]\nmethods = ["knn"]\npriors = ["none"]\n[[datasets]]\nname = "ddad"\n'
+    protocol_file.write_text(text, encoding="utf-8")
+    line = f"bench run {protocol_file} --data {tmp_path} -o {tmp_path / 'RUN'}"
+    result = leadline(line)
+    assert result.exit_code == 0
+    note = "ddad has 2 of the 3950 images of the published evaluation; 'leadline datasets check ddad"
+    assert note in " ".join(result.output.split())
+    assert "3950" not in leadline(f"{line} --limit 1").output
+    protocol_file.write_text(f"{text}limit = 2\n", encoding="utf-8")  # all that the protocol needs
+    assert "3950" not in leadline(line).output
 
 
 def test_published_numbers_have_sources_and_belong_to_protocols() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -121,6 +122,8 @@ def run(
     from leadline.bench.run import run_protocol
 
     chosen = read_protocol(protocol, roots=dict(map(_parse_root, roots)), **selection)
+    for line in _incomplete(chosen):
+        say("note", line)
     settings = {"executor": executor, "workers": workers, "address": address, "retry": retry}
     begun = time.perf_counter()
     with record_progress() as show:
@@ -179,15 +182,41 @@ def status(folder: Path) -> None:
         click.echo("'leadline bench run' with the same protocol and folder continues the run.")
 
 
+def _incomplete(protocol: Protocol) -> list[str]:
+    """Sentences about data sets with fewer images than were published."""
+    from leadline.base.errors import FileError
+    from leadline.bench.sources import open_dataset
+    from leadline.datasets import DATASETS
+
+    lines = []
+    for entry in protocol.datasets:
+        if entry.name not in DATASETS or protocol.limit is not None:
+            continue
+        try:
+            images = len(open_dataset(entry).names())
+        except FileError:
+            continue  # planning the run reports it
+        facts = DATASETS[entry.name]
+        published = min(facts.images or 0, entry.limit or sys.maxsize)
+        if facts.absent(images, entry.options) and images < published:
+            lines.append(
+                f"{entry.label} has {images} of the {published} images of {facts.counted_by}; "
+                f"'leadline datasets check {entry.name} {entry.root}' says what is missing."
+            )
+    return lines
+
+
 def _left_out(folder: Path, protocol: Protocol) -> list[str]:
-    """Sentences about methods that need a prior in metres and were not run with others."""
+    """Sentences about priors that no scene has, and about methods that need a prior in metres."""
     from leadline.bench.records import RecordStore
 
     with RecordStore(folder) as store:
         pairs = store.pairs()
-    lines = []
+    used = {prior for prior, _ in pairs}
+    labels = [prior.label for prior in protocol.priors]
+    lines = [f"{label} has no records: no scene has such a stored prior." for label in labels if label not in used]
     for method in protocol.methods:
-        absent = [prior.label for prior in protocol.priors if (prior.label, method.label) not in pairs]
+        absent = [label for label in labels if label in used and (label, method.label) not in pairs]
         if absent and method.priors == "all":
             lines.append(f"{method.label} has no records with {', '.join(absent)}: it needs a prior in metres.")
     return lines

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from leadline.base.errors import InputError, param
+from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import canonical_json
 from leadline.bench.protocol import DatasetEntry, MethodEntry, Protocol
 from leadline.bench.scoring import PAPER_SCORING, Scoring
 from leadline.bench.sources import effective_entry, inspect_priors, open_dataset, open_method
+from leadline.datasets import Dataset
 from leadline.methods import METHODS
 
 METRIC = "metric"  # gauge of a prior in metres
@@ -57,8 +58,7 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
     for method in protocol.methods:
         open_method(method)
     known = inspect_priors(protocol.priors)
-    opened = {entry.label: open_dataset(entry) for entry in protocol.datasets}
-    images = {entry.label: opened[entry.label].names()[: entry.limit] for entry in protocol.datasets}
+    opened, images = _open_datasets(protocol.datasets)
     methods = tuple(effective_entry(entry) for entry in protocol.methods)
     runs = {
         prior.label: tuple(
@@ -102,6 +102,25 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
     if not items:
         raise InputError("no image of the protocol has a stored prior; give a network as a prior.")
     return items
+
+
+def _open_datasets(entries: tuple[DatasetEntry, ...]) -> tuple[dict[str, Dataset], dict[str, list[str]]]:
+    """The data sets and the names of their images, by label. All that are not there are named in one error."""
+    opened: dict[str, Dataset] = {}
+    images: dict[str, list[str]] = {}
+    absent: dict[str, FileError] = {}
+    for entry in entries:
+        try:
+            opened[entry.label] = open_dataset(entry)
+            images[entry.label] = opened[entry.label].names()[: entry.limit]
+        except FileError as error:
+            absent[entry.label] = error
+    if absent:
+        (_, first), *others = absent.items()
+        also = f" Not there either: {', '.join(label for label, _ in others)}." if others else ""
+        rest = f" {param('only')} chooses among those that are: {', '.join(images)}." if images else ""
+        raise FileError(f"{first}{also}{rest}") from first
+    return opened, images
 
 
 def remaining_items(items: list[WorkItem], done: Collection[str]) -> list[WorkItem]:
