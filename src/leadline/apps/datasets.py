@@ -80,8 +80,8 @@ def check(ctx: click.Context, name: str, root: Path, reads: str, options: dict[s
     """Report what is missing or wrong in the folder ROOT of the data set NAME.
 
     Looks for every file of every image and reads some images. The number of images is compared with the published one,
-    unless an option selects other images. The exit code is 0 if all is well, 1 if images or files are missing or files are
-    wrong, and 2 if the folder does not hold the data set at all.
+    unless an option selects other images. The exit code is 0 if all is well, 1 if images or files are missing or files
+    are wrong, and 2 if the folder does not hold the data set at all.
     """
     from leadline.datasets import DATASETS, dataset
     from leadline.datasets.tree_check import check_tree

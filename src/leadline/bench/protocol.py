@@ -31,6 +31,7 @@ LABELS = {
     "promptda": "PromptDA",
     "omni-dc": "OMNI-DC",
     "marigold-dc": "Marigold-DC",
+    "testpromptdc": "TestPromptDC",
 }
 """Default labels of the methods in tables and records, the paper's where it has one. "Ours" is its configuration."""
 
