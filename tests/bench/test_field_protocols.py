@@ -212,7 +212,7 @@ def test_a_run_on_fewer_images_than_published_says_so(tmp_path: Path) -> None:
     line = f"bench run {protocol_file} --data {tmp_path} -o {tmp_path / 'RUN'}"
     result = leadline(line)
     assert result.exit_code == 0
-    note = "ddad has 2 of the 3950 images of the published evaluation; 'leadline datasets check ddad"
+    note = "ddad has 2 of the 3950 published images; 'leadline datasets check ddad"
     assert note in " ".join(result.output.split())
     assert "3950" not in leadline(f"{line} --limit 1").output
     protocol_file.write_text(f"{text}limit = 2\n", encoding="utf-8")  # all that the protocol needs

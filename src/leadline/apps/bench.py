@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -184,26 +183,13 @@ def status(folder: Path) -> None:
 
 def _incomplete(protocol: Protocol) -> list[str]:
     """Sentences about data sets with fewer images than were published."""
-    from leadline.base.errors import FileError
-    from leadline.bench.sources import open_dataset
-    from leadline.datasets import DATASETS
+    from leadline.bench.plan import incomplete_datasets
 
-    lines = []
-    for entry in protocol.datasets:
-        if entry.name not in DATASETS or protocol.limit is not None:
-            continue
-        try:
-            images = len(open_dataset(entry).names())
-        except FileError:
-            continue  # planning the run reports it
-        facts = DATASETS[entry.name]
-        published = min(facts.images or 0, entry.limit or sys.maxsize)
-        if facts.absent(images, entry.options) and images < published:
-            lines.append(
-                f"{entry.label} has {images} of the {published} images of {facts.counted_by}; "
-                f"'leadline datasets check {entry.name} {entry.root}' says what is missing."
-            )
-    return lines
+    return [
+        f"{entry.label} has {found} of the {published} published images; 'leadline datasets check {entry.name} "
+        f"{entry.root}' says what is missing."
+        for entry, found, published in incomplete_datasets(protocol)
+    ]
 
 
 def _left_out(folder: Path, protocol: Protocol) -> list[str]:

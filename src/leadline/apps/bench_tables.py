@@ -90,7 +90,8 @@ def report(
     tables = _score_tables(results, names or (tuple(TABLES) if html else ()), prior)
     for name, compared in ((RATIOS, ratios_table), (WINS, wins_table)):
         if name in names:
-            table = compared(read_records(folder), convention=results.scoring.describe())
+            records = [record for record in read_records(folder) if not cases or record.case in cases]
+            table = compared(records, convention=results.scoring.describe())
             tables += [] if table is None else [table]
     geometry = read_references(folder)
     if geometry is None and GEOMETRY in names:

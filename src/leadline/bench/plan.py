@@ -11,7 +11,7 @@ from leadline.base.strict_json import canonical_json
 from leadline.bench.protocol import DatasetEntry, MethodEntry, Protocol
 from leadline.bench.scoring import PAPER_SCORING, Scoring
 from leadline.bench.sources import effective_entry, inspect_priors, open_dataset, open_method
-from leadline.datasets import Dataset
+from leadline.datasets import DATASETS, Dataset
 from leadline.methods import METHODS
 
 METRIC = "metric"  # gauge of a prior in metres
@@ -121,6 +121,23 @@ def _open_datasets(entries: tuple[DatasetEntry, ...]) -> tuple[dict[str, Dataset
         rest = f" {param('only')} chooses among those that are: {', '.join(images)}." if images else ""
         raise FileError(f"{first}{also}{rest}") from first
     return opened, images
+
+
+def incomplete_datasets(protocol: Protocol) -> list[tuple[DatasetEntry, int, int]]:
+    """The data sets with fewer images than were published, with both numbers; none if the run is limited anyway."""
+    found = []
+    for entry in protocol.datasets:
+        facts = DATASETS.get(entry.name)
+        if facts is None or facts.images is None or protocol.limit is not None:
+            continue
+        try:
+            images = len(open_dataset(entry).names())
+        except FileError:
+            continue  # planning the run reports it
+        published = facts.images if entry.limit is None else min(facts.images, entry.limit)
+        if facts.absent(images, entry.options) and images < published:
+            found.append((entry, images, published))
+    return found
 
 
 def remaining_items(items: list[WorkItem], done: Collection[str]) -> list[WorkItem]:
