@@ -139,7 +139,7 @@ class Command(click.Command):
                     is_eager=True,
                     expose_value=False,
                     callback=_show_advanced_help,
-                    help="Show all options, also those of the fit and the solve.",
+                    help="Show all options, also those that are rarely needed.",
                 )
             )
 
