@@ -26,11 +26,11 @@ from leadline.report.tiles import ColourBar, Tile, draw_panel, draw_preview
 WIDTH, HEIGHT = 640, 480
 COLMAP_POINTS = 900
 PRIOR_POINTS = 200
-KINDS: tuple[Kind, ...] = ("street", "desk")
+SENSORS: dict[Kind, str] = {"street": "a LiDAR with 32 lines", "desk": "a depth camera, which sees through glass"}
 PATTERNS: dict[Kind, dict[str, str]] = {
     "room": {
         "randperm:500": "NYU: random points",
-        "corners:150": "VOID: corners",
+        "corners:150": "points of odometry, as VOID's",
         "lowres:16": "PriorDA: low resolution",
         "square:160": "PriorDA: a missing square",
     },
@@ -208,7 +208,7 @@ def patterns() -> Pictures:
 def scenes() -> Pictures:
     """What a data set gives for an image, on the three rendered ones."""
     rows: list[list[Tile]] = []
-    for kind in KINDS:
+    for kind in SENSORS:
         scene = render(WIDTH, HEIGHT, kind=kind)
         assert scene.reference is not None
         low, high = colour_range(scene.reference)
@@ -221,7 +221,7 @@ def scenes() -> Pictures:
             [
                 Tile(scene.image, "scene.image", scene.name),
                 Tile(colourise(scene.reference, low=low, high=high), "scene.reference", "NaN is grey", bar),
-                Tile(measured, "scene.sparse", "a depth camera" if scene.sparse else "a LiDAR with 32 lines"),
+                Tile(measured, "scene.sparse", SENSORS[kind]),
             ]
         )
     return {"guide-scenes": draw_panel(rows, tile_width=330)}
