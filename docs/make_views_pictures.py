@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from picture_files import Pictures, draw_pictures, output_folder, run_command
 from PIL import Image
+from scipy.ndimage import gaussian_filter
 from scipy.spatial.transform import Rotation
 
 import leadline
@@ -49,9 +50,11 @@ TRACK = 4  # pictures that observe a point
 FEATURE_PX = 0.8  # error of a feature
 VOXEL = 0.02
 FRAMES, FRAME_SIZE = 40, (320, 240)  # of a video
-MEASURED, NOISE = 80, 0.01  # measurements of each frame, and their relative error
+MEASURED, NOISE = 80, 0.03  # measurements of each frame, and their relative error
+# Another error of the prior, as of a network: size in log depth, width in pixels, correlation between frames.
+DRIFT, DRIFT_WIDTH, DRIFT_MEMORY = 0.1, 30, 0.95
 SLICE = 150  # row whose errors are shown over time
-ERROR = 0.15  # relative error at the dark end
+ERROR = 0.1  # relative error at the dark end
 
 
 class View(NamedTuple):
@@ -172,8 +175,12 @@ def stream() -> Pictures:
     frames = render_views(np.linspace(-0.6, 0.2, FRAMES), *FRAME_SIZE)
     video = leadline.Stream()
     depths: dict[str, list[FloatArray]] = {"complete(...)": [], "stream(..., camera_to_world=...)": []}
+    drift = np.zeros(FRAME_SIZE[::-1])
     for number, (_, camera, pose, _, depth) in enumerate(frames):
-        prior = rendered.network_like_prior(depth, seed=number)
+        change = gaussian_filter(rng.normal(size=drift.shape), DRIFT_WIDTH)
+        change /= change.std()
+        drift = change if number == 0 else DRIFT_MEMORY * drift + math.sqrt(1 - DRIFT_MEMORY**2) * change
+        prior = rendered.network_like_prior(depth) * np.exp(DRIFT * drift)
         sparse = np.full_like(depth, np.nan)
         chosen = rng.choice(depth.size, MEASURED, replace=False)
         sparse.flat[chosen] = depth.flat[chosen] * (1 + NOISE * rng.normal(size=MEASURED))

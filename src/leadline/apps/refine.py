@@ -164,7 +164,8 @@ def command(
         raise InputError(f"give one of {param('depth')}, depth maps, and {param('points')}, point clouds.")
     prior_file, predictor = prior.open(focal_length(intrinsics, camera))
     if prior_file is not None and not prior_file.is_dir():
-        raise InputError(f"{param('prior')} {prior_file}: {why_no_folder(prior_file)}; give one with a prior for each image.")
+        why = why_no_folder(prior_file)
+        raise InputError(f"{param('prior')} {prior_file}: {why}; give one with a prior for each image.")
     outputs = take_fields(OutputOptions, values, mask=True)
     refuse_unused(outputs, predictor, confidence=values["confidence"], points=points)
     if points is None:
