@@ -116,7 +116,7 @@ class UsablePath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = super().convert(value, param, ctx)
+        path: Any = super().convert(value, param, ctx)
         try:
             path.stat()
         except (FileNotFoundError, NotADirectoryError):
