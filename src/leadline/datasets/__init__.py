@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from leadline.base.errors import FileError
 from leadline.base.registry import Registry, check_options
 from leadline.geometry.cameras import CameraModel
+from leadline.io.files import why_no_folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,5 +285,5 @@ def dataset(name: str, root: str | os.PathLike[str], **options: Any) -> Dataset:
     check_options(f"The data set {name!r}", options, accepted)
     folder = Path(root)
     if not folder.is_dir():
-        raise FileError(f"{folder}: there is no such folder; it must hold the data set {name!r}.")
+        raise FileError(f"{folder}: {why_no_folder(folder)}; it must hold the data set {name!r}.")
     return target(folder, **implied, **options)
