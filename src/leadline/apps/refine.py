@@ -285,5 +285,5 @@ def _open_dataset(name: str, root: Path, options: dict[str, Any]) -> Any:
     files = ("depth", "points", "unit", "confidence", "min_confidence", "valid", "camera", "extrinsics", "kitti")
     refuse_given(files, "the data set has its own")
     if name == "scenes":
-        options = {"reference_only": False, **options}  # a scene needs measurements, not a reference
+        options = {"listed": "all", **options}  # a scene needs measurements, not a reference
     return dataset(name, root, **options)
