@@ -124,10 +124,9 @@ class RecordStore:
         self.path = self.folder / FILE
         if create:
             make_folder(self.folder)
-        elif not self.folder.is_dir():
-            raise FileError(f"{self.folder}: {why_no_folder(self.folder)}, expected that of a run.")
         elif not self.path.is_file():
-            raise FileError(f"{self.folder}: the folder contains no run ({FILE} does not exist).")
+            absent = f"the folder contains no run ({FILE} does not exist)"
+            raise FileError(f"{self.folder}: {absent if self.folder.is_dir() else why_no_folder(self.folder)}.")
         try:
             self._connection = _open_to_write(self.path) if create else _open_to_read(self.path)
             try:
