@@ -78,7 +78,7 @@ def test_depth_together_is_better_than_alone(scene: Path, views: list[RoomView])
     assert not (scene / "out" / "rounds").exists()
     # Each export has the mask and the standard deviation beside the depth.
     for export in ("gsplat", "lichtfeld"):
-        assert (scene / "out" / export / "depth_masks" / "0002.png").is_file()
+        assert (scene / "out" / export / "depth_reliable" / "0002.png").is_file()
         assert (scene / "out" / export / "depth_sigma" / "0002.npy").is_file()
     assert "0 done, 6 skipped, 0 failed" in run(scene)
     # Another prior of one picture changes the depth of all, because each depends on the others.

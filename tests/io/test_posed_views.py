@@ -139,7 +139,7 @@ def test_lichtfeld_reads_disparity_and_leaves_out_zeros(scene: Path, views: list
         assert codes.max() == 65535
         fitted = np.polyfit(codes[20:].ravel(), 1 / view.depth[20:].ravel(), 1)
         np.testing.assert_allclose(np.polyval(fitted, codes[20:]), 1 / view.depth[20:], atol=2e-5)
-        assert (np.asarray(Image.open(scene / "out" / "depth_masks" / name)) == 255).sum() == codes[20:].size
+        assert (np.asarray(Image.open(scene / "out" / "depth_reliable" / name)) == 255).sum() == codes[20:].size
 
 
 def test_dn_splatter_pairs_files_with_pictures(scene: Path, views: list[RoomView]) -> None:

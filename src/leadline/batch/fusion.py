@@ -251,13 +251,13 @@ class StoredViews(Sequence[DepthView]):
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:  # an index; slices are not needed
-        from leadline.io.depth import read_depth, read_image
+        from leadline.io.depth import read_depth, read_image, read_values
 
         view = self._views[index]
         path, unit = (view.alone, "m") if self._alone else (view.depth, view.unit)
         assert path is not None  # checked above
         # The pixels of both depths are chosen by the same standard deviation, so that the two can be compared.
-        sigma = None if view.sigma is None else read_depth(view.sigma, "m").values
+        sigma = None if view.sigma is None else read_values(view.sigma)
         image = read_image(view.image)
         return DepthView(read_depth(path, unit).values, image, view.camera, view.camera_to_world, sigma)
 

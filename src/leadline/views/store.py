@@ -23,9 +23,9 @@ from leadline.io.files import atomic_write, reading, write_text
 
 Arrays = Mapping[str, NDArray[Any]]
 
-RECENT_BYTES = 256 * 2**20
-"""Bytes of recently used arrays that a folder keeps in memory: two hundred maps of 640 x 480 pixels, more than the
-neighbours of a view, which are mostly those of the next one in a sequence."""
+RECENT_BYTES = 64 * 2**20
+"""Bytes of recently used arrays that a folder keeps in memory: fifty maps of 640 x 480 pixels, more than the neighbours
+of a view, which are mostly those of the next one in a sequence."""
 _RECORD = "views.json"
 
 

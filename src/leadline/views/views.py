@@ -312,6 +312,9 @@ class Views:
         arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
         if number == 0:
             _, sparse, noise, _ = view.load()
+            if completion.outliers is not None:  # what the view itself left out is no evidence for others
+                sparse = sparse.copy()
+                sparse.flat[completion.outliers.where] = 0
             points = measured_points(sparse, noise_map(noise, sparse), view.camera, view.camera_to_world)
             arrays |= {"points": points.points, "relative": points.relative}
             arrays |= {"measured": np.flatnonzero(is_measured(sparse)), "response": response_numbers(completion.fit)}
