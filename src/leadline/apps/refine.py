@@ -47,7 +47,7 @@ Examples:
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --outliers regions --sigma
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --mesh glb --camera cam.json
   leadline refine scenes/ --dataset scenes --prior onnx:model.onnx -o refined/
-  leadline refine chess/seq-01/ --poses chess/seq-01/ --prior onnx:model.onnx -o refined/ --jobs 4
+  leadline refine seq-01/ --poses seq-01/ --prior onnx:model.onnx -o refined/
 
 \b
 INPUT is a folder with subfolders of images (rgb, color, images ...) and of depth
