@@ -14,8 +14,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 from PIL import Image
@@ -25,7 +25,8 @@ from leadline.apps.cli import group
 from leadline.base.arrays import FloatArray
 from leadline.batch.fusion import FusionOptions, StoredViews, fuse
 from leadline.datasets import rendered
-from leadline.datasets.rendered import renderer
+from leadline.datasets.rendered.renderer import render_setting
+from leadline.datasets.rendered.room import ROOM
 from leadline.geometry.cameras import Camera
 from leadline.geometry.poses import invert_transform, transform_points
 from leadline.io.views.posed import read_views
@@ -62,11 +63,10 @@ def render_views() -> list[tuple[str, Camera, FloatArray, FloatArray, FloatArray
     views = []
     for number, share in enumerate(np.linspace(-1, 1, VIEWS)):
         moved = np.array([0.7 * share, 0.12 * math.sin(5 * share), 0.1 * abs(share)])
-        position = np.array(renderer.CAMERA_POSITION) + moved
-        yaw, pitch = renderer.CAMERA_YAW - 0.16 * share, renderer.CAMERA_PITCH + 0.05 * math.cos(4 * share)
-        patch = {"CAMERA_POSITION": tuple(position), "CAMERA_YAW": yaw, "CAMERA_PITCH": pitch}
-        with mock.patch.multiple(renderer, **patch):
-            scene = rendered.render(WIDTH, HEIGHT)
+        position = np.array(ROOM.eye) + moved
+        yaw, pitch = ROOM.yaw - 0.16 * share, ROOM.pitch + 0.05 * math.cos(4 * share)
+        eye = (float(position[0]), float(position[1]), float(position[2]))
+        scene = render_setting(replace(ROOM, eye=eye, yaw=yaw, pitch=pitch), WIDTH, HEIGHT)
         assert isinstance(scene.camera, Camera)
         assert scene.reference is not None
         views.append((f"{number:03d}", scene.camera, pose_of(position, yaw, pitch), scene.image, scene.reference))

@@ -251,6 +251,7 @@ Exit code: 0 done; 2 nothing could be done.
 @option(
     "--min-views", group="Fusion", type=click.IntRange(1), default=2, help="Pictures that must see a piece of surface."
 )
+@option("--edge-filter/--no-edge-filter", group="Fusion", default=True, help="Leave out pixels between two objects.")
 @run_option("--quiet", is_flag=True, help="Print only notes and errors.")
 def fuse_command(
     views: Path,
