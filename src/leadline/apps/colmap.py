@@ -203,7 +203,7 @@ def _advice(name: str, folder: Path, transforms: Path | None) -> str:
     training = {
         "3dgs": "with -d depths",
         "dn-splatter": "dn-splatter with the data parser coolermap",
-        "lichtfeld": "with its depth loss in the mode ssi-disparity",
+        "lichtfeld": "with --use-depth-loss --depth-loss-mode ssi-depth",
     }
     return f"copy {folder} over the scene's folder and train {training[name]}"
 

@@ -30,9 +30,9 @@ from leadline.io.frames import FrameFiles, Measurements
 from leadline.io.notes import Note, NoteKind
 from leadline.io.placement import scale_camera
 from leadline.io.views.gsplat import write_gsplat
-from leadline.io.views.inverse_depth import check_3dgs, write_3dgs, write_lichtfeld
 from leadline.io.views.maps import DepthMaps, stem_of
 from leadline.io.views.nerfstudio import check_dn_splatter, check_nerfstudio, write_dn_splatter, write_nerfstudio
+from leadline.io.views.splatting import check_3dgs, write_3dgs, write_lichtfeld
 from leadline.views.views import Round
 
 ExportFormat = Literal["3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfeld"]
