@@ -156,6 +156,8 @@ def command(
         overwrite=overwrite,
     )
     registered = read_model(model)
+    if not registered.images:
+        raise InputError(f"{param('model')} {model}: has no images; give the folder of a model that COLMAP registered.")
     transforms = transforms or find_transforms(images)
     chosen = [name for name in EXPORTS if name in exports]
     check_exports(registered, chosen, transforms)

@@ -81,7 +81,8 @@ class DepthView:
     image: NDArray[np.uint8]  # (H, W, 3)
     camera: CameraModel
     camera_to_world: Transform
-    sigma: FloatArray | None = None  # (H, W)
+    sigma: FloatArray | None = None  # (H, W); 0 where the depth is exact, NaN where it is not known
+    name: str = "a view"  # for messages
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,21 +209,21 @@ def _pixel_size(view: DepthView) -> float:
 
 def _prepare(view: DepthView, options: FusionOptions) -> tuple[NDArray[np.float32], NDArray[np.float32], Camera]:
     """Usable depth, 0 elsewhere, and colours from 0 to 1, as a pinhole camera sees them."""
+    image, camera, shape = view.image, _pinhole_of(view.camera), view.depth.shape
+    if image.shape[:2] != shape or (camera.height, camera.width) != shape:
+        raise InputError(
+            f"{view.name}: depth of {shape[1]}x{shape[0]}, picture of {image.shape[1]}x{image.shape[0]} and camera of "
+            f"{camera.width}x{camera.height} pixels must have one size."
+        )
     usable = is_measured(view.depth)
     with np.errstate(invalid="ignore"):
         if view.sigma is not None:
             usable &= view.sigma <= options.max_sigma * view.depth
         if options.max_depth is not None:
             usable &= view.depth <= options.max_depth
-    image, camera = view.image, _pinhole_of(view.camera)
     if options.edge_filter and usable.any():
         usable &= surface_from_depth(view.depth, view.camera).mask()
     depth = np.where(usable, view.depth, 0).astype(np.float32)
-    if image.shape[:2] != depth.shape or (camera.height, camera.width) != depth.shape:
-        raise InputError(
-            f"depth of {depth.shape[1]}x{depth.shape[0]}, picture of {image.shape[1]}x{image.shape[0]} and camera of "
-            f"{camera.width}x{camera.height} pixels must have one size."
-        )
     if isinstance(view.camera, ColmapCamera) and view.camera.pinhole() is None:
         # Depth along the axis is the same for both cameras; only its pixel moves.
         rays = camera.points(np.ones(depth.shape)).reshape(-1, 3)
@@ -254,7 +255,9 @@ class StoredViews(Sequence[DepthView]):
         """With `alone`, the depth that each picture has by itself."""
         missing = [view.name for view in views if (view.alone if alone else view.depth) is None]
         if missing:
-            raise InputError(f"{len(missing)} of {len(views)} views have no depth, {missing[0]!r} for one.")
+            raise InputError(
+                f"{len(missing)} of {len(views)} views have no depth, {missing[0]!r} for one; complete them first."
+            )
         self._views, self._alone = views, alone
 
     def __len__(self) -> int:
@@ -272,7 +275,7 @@ class StoredViews(Sequence[DepthView]):
         # The pixels of both depths are chosen by the same standard deviation, so that the two can be compared.
         sigma = None if view.sigma is None else read_values(view.sigma)
         image = read_image(view.image)
-        return DepthView(read_depth(path, unit).values, image, view.camera, view.camera_to_world, sigma)
+        return DepthView(read_depth(path, unit).values, image, view.camera, view.camera_to_world, sigma, view.name)
 
 
 class _ComparedViews(Sequence[Any]):

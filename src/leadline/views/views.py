@@ -56,8 +56,6 @@ MAX_ROUNDS = 6
 """Rounds after which the iteration ends even if views still move."""
 SETTLED = 2e-3
 """Change of log depth in a round at which the rounds end; the next, last round changes still less."""
-
-
 _ALONE = ("statistics", "points", "relative", "measured", "response")  # further arrays of round 0
 
 
@@ -91,7 +89,6 @@ class Views:
     store : folder, optional
         Folder for the maps between rounds. With it memory does not grow with the number of views, and a run that was
         killed continues where it was if the same views are added again. Default: all maps stay in memory.
-
     on_progress : callable, optional
         Called with the number of a round before the last one, how many of its views are done, and how many it has.
 
@@ -202,6 +199,9 @@ class Views:
             Processes that compute the rounds before the last one; more than one needs a store, and inputs that can be
             sent to them.
         """
+        unknown = sorted(set(only or ()) - self._views.keys())
+        if unknown:
+            raise InputError(f"{param('only')} must be names of views that were added, got {unknown[0]!r} as well.")
         last = self.advance(rounds, workers=workers)
         chosen = [name for name in self._views if only is None or name in only]
         statistics = []
@@ -298,7 +298,10 @@ class Views:
         run = serial(job, missing) if alone else processes(job, missing, workers=workers)
         for done, (name, finished) in enumerate(run, start=len(listed) - len(missing) + 1):
             if not finished:
-                self._compute_one(number, name)  # raises the error that the worker met
+                try:
+                    self._compute_one(number, name)  # raises the error that the worker met
+                except InputError as error:
+                    raise InputError(f"{name}: {error.args[0]}") from error
             if self._on_progress is not None:
                 self._on_progress(number, done, len(listed))
 
@@ -314,7 +317,7 @@ class Views:
             _, sparse, noise, _ = view.load()
             if completion.outliers is not None:  # what the view itself left out is no evidence for others
                 sparse = sparse.copy()
-                sparse.flat[completion.outliers.where] = 0
+                np.put(sparse, completion.outliers.where, 0)
             points = measured_points(sparse, noise_map(noise, sparse), view.camera, view.camera_to_world)
             arrays |= {"points": points.points, "relative": points.relative}
             arrays |= {"measured": np.flatnonzero(is_measured(sparse)), "response": response_numbers(completion.fit)}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, InputError, LeadlineError, param
+from leadline.base.errors import FileError, InputError, LeadlineError
 from leadline.base.strict_json import dump_json
 from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.poses import Transform, as_transform, invert_transform, rigid_transform
@@ -19,6 +19,7 @@ from leadline.io.cameras import camera_record, parse_camera, read_camera, read_t
 from leadline.io.colmap import read_model
 from leadline.io.depth import read_image_size
 from leadline.io.files import naming_file, read_json, read_text, reading, write_text
+from leadline.io.units import as_unit
 
 VIEW_LIST = "views.json"
 _MAPS = ("depth", "sigma", "alone")
@@ -149,6 +150,10 @@ def _check_listed(place: Path, found: Iterable[PosedView | LeadlineError], allow
 def _parse_view(file: Path, entry: Mapping[str, Any]) -> PosedView | LeadlineError:
     maps = {name: file.parent / entry[name] for name in _MAPS if name in entry}
     name = str(entry["name"])
+    try:
+        as_unit(entry.get("unit", "m"))
+    except InputError as error:
+        raise InputError(f"{file}: {name!r}: {error}") from error
     camera, pose = parse_camera(file, entry["camera"]), _pose(file, name, entry.get("camera_to_world"))
     if isinstance(pose, LeadlineError):
         return pose
@@ -158,15 +163,15 @@ def _parse_view(file: Path, entry: Mapping[str, Any]) -> PosedView | LeadlineErr
 def _pose(file: Path, name: str, matrix: Any) -> Transform | LeadlineError:
     """The pose of a picture, or an error if it has none; data sets write NaN or inf where tracking was lost."""
     if matrix is None:
-        return InputError(f"{file}: the picture {name!r} has no pose; leave it out or add {param('camera_to_world')}.")
+        return InputError(f"{file}: the picture {name!r} has no pose; leave it out, or add its camera_to_world.")
     with reading(file, "a pose, a 4x4 matrix of numbers"):
         numbers = np.array(matrix, np.float64)
     if numbers.size and not np.isfinite(numbers).all():
         return InputError(f"{file}: the picture {name!r} has no pose, its numbers are not finite; leave it out.")
     try:
         return as_transform(numbers, "camera_to_world")
-    except InputError as error:
-        raise InputError(f"{file}: {name!r}: {error.args[0]}") from error
+    except InputError as error:  # in the words of the file, which has no flags
+        raise InputError(f"{file}: {name!r}: {error}") from error
 
 
 def _parse_transforms(file: Path, content: Mapping[str, Any]) -> Iterator[PosedView | LeadlineError]:
