@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -257,7 +257,7 @@ class Views:
             store.open({"options": asdict(self.options), "views": [view.facts() for view in self._views.values()]})
             self._store = store
         self._neighbours = {}
-        self._compute(0, list(self._views), workers)
+        self._compute(0, self._views, workers)
         self._share_responses()
         outlines = {
             name: Outline(view.camera, view.camera_to_world, self._store.get(_part(0), name, "outline"))
@@ -289,21 +289,20 @@ class Views:
         self._compute(number, names, workers)
         self.record(number, [self._store.get(_part(number), name, "statistics") for name in names])
 
-    def _compute(self, number: int, names: Iterable[str], workers: int) -> None:
+    def _compute(self, number: int, names: Collection[str], workers: int) -> None:
         """Compute and store the views of a round that the store does not have."""
-        listed = list(names)
-        missing = [name for name in listed if not self._store.has(_part(number), name)]
+        missing = [name for name in names if not self._store.has(_part(number), name)]
         job = _Job(self, number)
         alone = workers == 1 or len(missing) < 2
         run = serial(job, missing) if alone else processes(job, missing, workers=workers)
-        for done, (name, finished) in enumerate(run, start=len(listed) - len(missing) + 1):
+        for done, (name, finished) in enumerate(run, start=len(names) - len(missing) + 1):
             if not finished:
                 try:
                     self._compute_one(number, name)  # raises the error that the worker met
                 except InputError as error:
                     raise InputError(f"{name}: {error.args[0]}") from error
             if self._on_progress is not None:
-                self._on_progress(number, done, len(listed))
+                self._on_progress(number, done, len(names))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_on_progress": None}  # worker processes report to nobody
