@@ -145,6 +145,9 @@ class Prepared:
         )
 
 
+_NOTHING: tuple[None, None] = (None, None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
     """Reads the inputs of pictures and stores them; see `leadline.base.executors.Job`."""
@@ -166,19 +169,29 @@ class Preparation:
         outcome = outcome_of(frame.files.stem, run)
         return found[0] if found else outcome
 
-    def _prepare(self, frame: PosedFrame) -> Prepared:
+    def identify(self, frame: PosedFrame) -> dict[str, dict[str, str]]:
+        """Path and hash of each input of a picture."""
+        return self._identify(frame, *(_NOTHING if frame.measure is None else frame.measure()))
+
+    def _identify(
+        self, frame: PosedFrame, measured: Measurements | None, sigma: FloatArray | None
+    ) -> dict[str, dict[str, str]]:
         files, predictor = frame.files, self.job.predictor
-        base = self.folder / files.stem
-        paths = {name: base.with_name(f"{base.name}_{name}.npy") for name in ("prior", "sparse", "noise", "valid")}
-        record_path = base.with_name(f"{base.name}.json")
-        hashes = {name: {"path": str(path), "sha256": file_hash(path)} for name, path in files.paths().items()}
+        found = {name: {"path": str(path), "sha256": file_hash(path)} for name, path in files.paths().items()}
         if files.prior is None and predictor is not None:
-            hashes["prior"] = {"path": predictor.spec, "sha256": predictor.fingerprint}
-        measured, sigma = (None, None) if frame.measure is None else frame.measure()
+            found["prior"] = {"path": predictor.spec, "sha256": predictor.fingerprint}
         if measured is not None:
             digest = hashlib.sha256(np.ascontiguousarray(measured.depth).tobytes())
             digest.update(b"" if sigma is None else np.ascontiguousarray(sigma).tobytes())
-            hashes["sparse"] = {"path": "", "sha256": digest.hexdigest()}
+            found["sparse"] = {"path": "", "sha256": digest.hexdigest()}
+        return found
+
+    def _prepare(self, frame: PosedFrame) -> Prepared:
+        base = self.folder / frame.files.stem
+        paths = {name: base.with_name(f"{base.name}_{name}.npy") for name in ("prior", "sparse", "noise", "valid")}
+        record_path = base.with_name(f"{base.name}.json")
+        measured, sigma = _NOTHING if frame.measure is None else frame.measure()
+        hashes = self._identify(frame, measured, sigma)
         settings = self.job.record()["inputs"]
         stored = _read_record(record_path)
         if stored is None or stored["inputs"] != hashes or stored["settings"] != settings:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import InputError, param
+from leadline.base.errors import InputError, LeadlineError, param
 from leadline.base.executors import processes, serial
 from leadline.base.strict_json import dump_json
 from leadline.batch.folder import WORKER_DIED
@@ -90,6 +90,11 @@ def complete_views(
     ensure_compiled(job.completion)
     job.folder.mkdir(parents=True, exist_ok=True)
     preparation = Preparation(job=job, folder=job.folder / STORE / "inputs")
+    if _all_complete(frames, preparation, rounds):
+        for frame in frames:
+            on_outcome(_skipped(frame.files.stem, job))
+        shutil.rmtree(job.folder / STORE, ignore_errors=True)
+        return []
     prepared: dict[str, Prepared] = {}
     run = serial(preparation, frames) if workers == 1 else processes(preparation, frames, workers=workers)
     for count, (frame, result) in enumerate(run, start=1):
@@ -101,14 +106,11 @@ def complete_views(
     chosen = [prepared[frame.files.stem] for frame in frames if frame.files.stem in prepared]
     if not chosen:
         return []
-    settings = {**job.record(), "rounds": rounds, "views": _digest(chosen)}
+    settings = _settings(job, rounds, [(one.frame, one.hashes()) for one in chosen])
     todo = []
     for one in chosen:
-        reason = _reason_to_complete(one, job, settings)
-        if reason is None:
-            text = f"complete already, from the same inputs and options; {param('overwrite', True)} completes it again"
-            pixels = recorded_pixels(job.outputs.paths(job.folder, one.stem)["sidecar"])
-            on_outcome(Outcome(one.stem, State.SKIPPED, text, pixels=pixels))
+        if _is_complete(one.stem, one.hashes(), job, settings):
+            on_outcome(_skipped(one.stem, job))
         else:
             todo.append(one)
     if not todo:
@@ -134,7 +136,7 @@ def complete_views(
             statistics.append(numbers)
     views.record(last, statistics)
     write_list(job, chosen, rounds=[vars(part) for part in views.rounds])
-    if all(_reason_to_complete(one, job, settings) is None for one in chosen):
+    if all(_is_complete(one.stem, one.hashes(), replace(job, overwrite=False), settings) for one in chosen):
         shutil.rmtree(job.folder / STORE, ignore_errors=True)
     return views.rounds
 
@@ -176,22 +178,40 @@ def _open_views(
     return views
 
 
-def _digest(chosen: Sequence[Prepared]) -> str:
-    """A number that changes with any input of any picture, since the depth of each depends on all others."""
+def _settings(
+    job: FrameJob, rounds: int | None, pictures: Sequence[tuple[PosedFrame, dict[str, str]]]
+) -> dict[str, Any]:
+    """All options, and a number that changes with any input of any picture, since the depth of each depends on all."""
     facts = [
-        [one.stem, one.hashes(), camera_record(one.frame.camera), one.frame.camera_to_world.tolist()] for one in chosen
+        [frame.files.stem, hashes, camera_record(frame.camera), frame.camera_to_world.tolist()]
+        for frame, hashes in pictures
     ]
-    return hashlib.sha256(dump_json(facts).encode()).hexdigest()
+    return {**job.record(), "rounds": rounds, "views": hashlib.sha256(dump_json(facts).encode()).hexdigest()}
 
 
-def _reason_to_complete(one: Prepared, job: FrameJob, settings: dict[str, Any]) -> str | None:
-    """Why a picture must be completed; None if it need not."""
-    paths = job.outputs.paths(job.folder, one.stem)
-    if not paths["sidecar"].exists():
-        return ""
-    if job.overwrite:
-        return param("overwrite", True)
-    return reasons_to_redo(paths, one.hashes(), settings) or None
+def _all_complete(frames: Sequence[PosedFrame], preparation: Preparation, rounds: int | None) -> bool:
+    """Whether nothing is to be done, which is found without reading and predicting the inputs."""
+    job = preparation.job
+    if not all(job.outputs.paths(job.folder, frame.files.stem)["sidecar"].is_file() for frame in frames):
+        return False
+    try:
+        inputs = [preparation.identify(frame) for frame in frames]
+    except LeadlineError:
+        return False
+    hashes = [{name: entry["sha256"] for name, entry in found.items()} for found in inputs]
+    settings = _settings(job, rounds, list(zip(frames, hashes, strict=True)))
+    return all(_is_complete(frame.files.stem, own, job, settings) for frame, own in zip(frames, hashes, strict=True))
+
+
+def _is_complete(stem: str, hashes: dict[str, str], job: FrameJob, settings: dict[str, Any]) -> bool:
+    """Whether a picture has results of the same inputs and options, and is not to be completed again."""
+    paths = job.outputs.paths(job.folder, stem)
+    return not job.overwrite and paths["sidecar"].exists() and not reasons_to_redo(paths, hashes, settings)
+
+
+def _skipped(stem: str, job: FrameJob) -> Outcome:
+    text = f"complete already, from the same inputs and options; {param('overwrite', True)} completes it again"
+    return Outcome(stem, State.SKIPPED, text, pixels=recorded_pixels(job.outputs.paths(job.folder, stem)["sidecar"]))
 
 
 @dataclass(frozen=True, eq=False)
