@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Collection
 from functools import partial
 from itertools import zip_longest
@@ -60,8 +61,8 @@ def _aligned(name: str) -> str:
 
 
 def _natural(name: str) -> list[tuple[str, int]]:
-    """Key for sorting names by the numbers in them, as people expect."""
-    parts = re.split(r"(\d+)", name)
+    """Key for sorting names by the numbers in them, as the package natsort does."""
+    parts = re.split(r"(\d+)", unicodedata.normalize("NFD", name))
     return [(text, int(number or -1)) for text, number in zip_longest(parts[::2], parts[1::2], fillvalue="")]
 
 
