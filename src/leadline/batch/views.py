@@ -164,7 +164,9 @@ def _open_views(
     show: Callable[[int, int, int], None],
 ) -> Views:
     """The pictures as `Views`, with a store of their own; stores of other inputs or options are removed."""
-    digest = hashlib.sha256(dump_json(settings).encode()).hexdigest()
+    # What is written, and after how many rounds, does not change the maps of a round.
+    facts = {name: settings[name] for name in ("inputs", "completion", "views")}
+    digest = hashlib.sha256(dump_json(facts).encode()).hexdigest()
     store = job.folder / STORE / f"maps-{digest[:16]}"
     for other in store.parent.glob("maps-*"):
         if other != store or job.overwrite:

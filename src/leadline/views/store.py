@@ -90,7 +90,9 @@ class FolderStore:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{self._folder}: cannot be made ({error.strerror}).") from error
-        if any(self._folder.iterdir()):
+        if any(
+            not path.name.startswith(".") for path in self._folder.iterdir()
+        ):  # a killed run may leave parts of files
             raise InputError(
                 f"{param('store')} {self._folder} is not empty and was not made by Views. Use another folder."
             )

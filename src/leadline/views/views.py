@@ -199,8 +199,7 @@ class Views:
             Processes that compute the rounds before the last one; more than one needs a store, and inputs that can be
             sent to them.
         """
-        unknown = sorted(set(only or ()) - self._views.keys())
-        if unknown:
+        if unknown := sorted(set(only or ()) - self._views.keys()):
             raise InputError(f"{param('only')} must be names of views that were added, got {unknown[0]!r} as well.")
         last = self.advance(rounds, workers=workers)
         chosen = [name for name in self._views if only is None or name in only]
@@ -252,10 +251,11 @@ class Views:
         """Complete each view alone, and choose the neighbours."""
         if self._neighbours.keys() == self._views.keys():
             return
+        self._store = MemoryStore()  # maps of fewer views would be out of date
         if self._folder is not None:
-            store = FolderStore(self._folder)
-            store.open({"options": asdict(self.options), "views": [view.facts() for view in self._views.values()]})
-            self._store = store
+            self._store = FolderStore(self._folder)
+            views = [view.facts() for view in self._views.values()]
+            self._store.open({"options": asdict(self.options), "views": views})
         self._neighbours = {}
         self._compute(0, self._views, workers)
         self._share_responses()
