@@ -276,7 +276,7 @@ def test_bad_inputs_are_refused() -> None:
     views.add("a", view.prior, view.sparse, CAMERA.scaled(48, 36), np.eye(4))
     with pytest.raises(leadline.InputError, match="added before"):
         views.add("a", view.prior, view.sparse, CAMERA, np.eye(4))
-    with pytest.raises(leadline.InputError, match="^a: .*shape"):
+    with pytest.raises(leadline.InputError, match=r"^a: .*shape"):
         list(views.complete())
     with pytest.raises(leadline.InputError, match="got 'c' as well"):
         list(views.complete(only=["c"]))
