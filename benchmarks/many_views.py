@@ -101,8 +101,8 @@ def memory_and_time(pid: int) -> tuple[list[int], float]:
     return sizes, seconds
 
 
-def run(command: list[str], kill_at: Path | None = None) -> Observed:
-    """Run a command to its end, or until there is a file in the folder `kill_at`."""
+def run(command: list[str], kill_in: Path | None = None) -> Observed:
+    """Run a command to its end; or kill it in its first round, whose maps are in the output folder `kill_in`."""
     begun, seen = time.monotonic(), Observed()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     ended, processor = threading.Event(), [0.0]
@@ -111,7 +111,7 @@ def run(command: list[str], kill_at: Path | None = None) -> Observed:
         while not ended.wait(INTERVAL):
             sizes, processor[0] = memory_and_time(process.pid)
             seen.one, seen.all = max(seen.one, *sizes, 0), max(seen.all, sum(sizes))
-            if kill_at is not None and any(kill_at.parent.glob(f"{kill_at.name}/*.npz")):
+            if kill_in is not None and any(kill_in.glob("rounds/maps-*/round-1/*.npz")):
                 process.send_signal(signal.SIGKILL)
                 return
 
@@ -128,7 +128,7 @@ def run(command: list[str], kill_at: Path | None = None) -> Observed:
     ended.set()
     watcher.join()
     seen.steps.append(("last round and results", time.monotonic() - begun, processor[0]))
-    if code != (-signal.SIGKILL if kill_at is not None else 0):
+    if code != (-signal.SIGKILL if kill_in is not None else 0):
         raise SystemExit(f"the command ended with {code}")
     return seen
 
@@ -173,7 +173,7 @@ def main() -> None:
         shutil.rmtree(killed, ignore_errors=True)
         if not whole.is_dir():
             run(command(arguments.kill, whole))
-        run(command(arguments.kill, killed), kill_at=killed / "rounds" / "maps-*" / "round-1")
+        run(command(arguments.kill, killed), kill_in=killed)
         stored = len(list(killed.glob("rounds/maps-*/*/*.npz")))
         run(command(arguments.kill, killed))
         depths = sorted(whole.glob("*_depth.png"))
