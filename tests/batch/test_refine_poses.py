@@ -135,6 +135,28 @@ def test_poses_in_every_format(here: Path, views: list[RoomView], write: Callabl
         np.testing.assert_allclose(frame.camera_to_world[:3, 3], 2 * exact.camera_to_world[:3, 3], atol=1e-12)
 
 
+def test_a_sequence_of_tum_with_a_camera_file(here: Path, views: list[RoomView]) -> None:
+    """Its lists have no camera, and its ground truth often ends before its pictures."""
+    lists: dict[str, list[str]] = {"rgb": [], "depth": [], "groundtruth": []}
+    for number, view in enumerate(views):
+        for kind, suffix in (("rgb", "color"), ("depth", "depth")):
+            lists[kind].append(f"{number}.5 seq/frame-{view.name}.{suffix}.png")
+        pose = (*view.camera_to_world[:3, 3], *Rotation.from_matrix(view.camera_to_world[:3, :3]).as_quat())
+        lists["groundtruth"].append(" ".join(map(repr, map(float, (number + 0.5, *pose)))))
+    for kind, lines in lists.items():
+        Path(f"{kind}.txt").write_text("\n".join(lines[:3] if kind == "groundtruth" else lines) + "\n")
+    camera = views[0].camera
+    facts = {name: getattr(camera, name) for name in ("width", "height", "fx", "fy", "cx", "cy")}
+    Path("cam.json").write_text(json.dumps(facts))
+    for number in range(4):
+        Path(f"priors/frame-000{number}.npy").rename(f"priors/frame-000{number}.color.npy")
+    line = "refine . --poses . --prior priors --unit mm -o out --rounds 1"
+    assert "needs the camera of its pictures" in leadline(line).output
+    result = leadline(f"{line} --camera cam.json")
+    assert "3 done, 0 skipped, 1 failed" in result.output
+    assert "frame-0003.color: seq/frame-0003.color.png: has no pose in --poses" in result.output
+
+
 def test_links_to_one_picture_are_different_views(here: Path, views: list[RoomView]) -> None:
     for name in ("a", "b"):
         os.symlink("seq/frame-0000.color.png", f"{name}.png")

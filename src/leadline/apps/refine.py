@@ -196,7 +196,7 @@ def command(
     else:
         refuse_given(("dataset", "executor", "address", "intrinsics"), "the frames are completed together by --poses")
         outputs = replace(outputs, reliable=outputs.sigma)
-    refuse_unused(outputs, predictor, confidence=values["confidence"], points=points)
+    refuse_unused(outputs, predictor, confidence=values["confidence"], points=points, poses=poses)
     if points is None:
         refuse_given(("extrinsics", "kitti"), "it is for --points")
     else:
