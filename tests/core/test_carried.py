@@ -99,14 +99,3 @@ def test_motion_is_checked_in_one_sentence():
     ):
         with pytest.raises(InputError, match=words):
             stream(prior, sparse, **motion)
-
-
-def test_flow_does_not_skip_a_frame_that_was_refused(rng):
-    """The flow after it leads to a frame without depth, so nothing is carried once."""
-    prior, depth, _ = next(posed_frames(1, rng))
-    stream, sparse, flow = Stream(), measured(depth, 24), np.zeros((*SHAPE, 2))
-    assert stream(prior, sparse, flow=flow).carried_weight == 0.0
-    with pytest.raises(InputError):
-        stream(prior, sparse[:3], flow=flow)
-    assert stream(prior, sparse, flow=flow).carried_weight == 0.0
-    assert stream(prior, sparse, flow=flow).carried_weight > 0.4

@@ -188,14 +188,9 @@ class Stream:
         """
         with self._only_user():
             begun = perf_counter()
-            try:
-                inputs = check_inputs(prior, sparse, valid, noise, unit)
-                motion = Motion.check(camera, camera_to_world, flow, inputs.pairs.shape)
-                return self._complete(inputs, uncertainty, motion, begun)
-            except Exception:
-                if flow is not None:  # the next flow leads to this frame, which has no depth
-                    self._earlier_frame = None
-                raise
+            inputs = check_inputs(prior, sparse, valid, noise, unit)
+            motion = Motion.check(camera, camera_to_world, flow, inputs.pairs.shape)
+            return self._complete(inputs, uncertainty, motion, begun)
 
     def _complete(self, inputs: Inputs, uncertainty: bool, motion: Motion | None, begun: float) -> StreamResult:
         options = self.options
