@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from leadline.base.arrays import Float64Array, FloatArray
-from leadline.base.errors import InputError, LeadlineError, param
+from leadline.base.errors import InputError, param
 from leadline.base.executors import processes, serial
 from leadline.core.options import CompletionOptions, as_options
 from leadline.core.pipeline import Completion, complete
@@ -45,6 +45,7 @@ from leadline.views.evidence import (
     noise_map,
 )
 from leadline.views.inputs import MapInput, NoiseInput, PriorInput, View
+from leadline.views.job import ViewJob
 from leadline.views.overlap import Outline, coarse_points, find_neighbours
 from leadline.views.responses import depth_by_response, nearest_responses, response_numbers
 from leadline.views.store import FolderStore, MemoryStore, Store, part_of, stored_points
@@ -58,7 +59,6 @@ MAX_ROUNDS = 6
 """Rounds after which the iteration ends even if views still move."""
 SETTLED = 2e-3
 """Change of log depth in a round at which the rounds end; the next, last round changes still less."""
-
 _ALONE = ("statistics", "points", "relative", "measured", "response")  # further arrays of round 0
 
 
@@ -206,6 +206,8 @@ class Views:
             Processes that compute the rounds before the last one; more than one needs a store, and inputs that can be
             sent to them.
         """
+        if unknown := sorted(set(only or ()) - self._views.keys()):
+            raise InputError(f"{param('only')} must be names of views that were added, got {unknown[0]!r} as well.")
         last = self.advance(rounds, workers=workers)
         chosen = [name for name in self._views if only is None or name in only]
         statistics = []
@@ -294,23 +296,27 @@ class Views:
         self._compute(number, names, workers)
         self.record(number, [self._store.get(part_of(number), name, "statistics") for name in names])
 
-    def _compute(self, number: int, names: Iterable[str], workers: int, part: str = "") -> None:
+    def _compute(self, number: int, names: Collection[str], workers: int, part: str = "") -> None:
         """Compute and store the views of a round, or of another part of the store, that the store does not have."""
-        listed, part = list(names), part or part_of(number)
-        missing = [name for name in listed if not self._store.has(part, name)]
-        job = _Job(self, number, part)
+        part = part or part_of(number)
+        missing = [name for name in names if not self._store.has(part, name)]
+        job = ViewJob(self, number, part)
         alone = workers == 1 or len(missing) < 2
         run = serial(job, missing) if alone else processes(job, missing, workers=workers)
-        for done, (name, finished) in enumerate(run, start=len(listed) - len(missing) + 1):
+        for done, (name, finished) in enumerate(run, start=len(names) - len(missing) + 1):
             if not finished:
-                self._compute_one(number, name, part)  # raises the error that the worker met
+                try:
+                    self.compute_one(number, name, part)  # raises the error that the worker met
+                except InputError as error:
+                    raise InputError(f"{name}: {error.args[0]}") from error
             if self._on_progress is not None:
-                self._on_progress(number, done, len(listed))
+                self._on_progress(number, done, len(names))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_on_progress": None}  # worker processes report to nobody
 
-    def _compute_one(self, number: int, name: str, part: str) -> None:
+    def compute_one(self, number: int, name: str, part: str) -> None:
+        """Compute and store one view of a round or of another part of the store."""
         if self._check is not None and part in CrossCheck.PARTS:
             self._store.put(part, name, self._check.compute(part, name))
             return
@@ -320,6 +326,10 @@ class Views:
         arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
         if number == 0:
             _, sparse, noise, _ = view.load()
+            # What the view itself left out is no evidence for others. Of single outliers the check decides.
+            if completion.outliers is not None and self.options.outliers != "single":
+                sparse = sparse.copy()
+                np.put(sparse, completion.outliers.where, 0)
             points = measured_points(sparse, noise_map(noise, sparse), view.camera, view.camera_to_world)
             arrays |= {"points": points.points, "relative": points.relative, "measured": points.where}
             arrays |= {"response": response_numbers(completion.fit)}
@@ -378,23 +388,3 @@ class Views:
         if self._check is not None:
             return self._check.passed(name)
         return stored_points(self._store, name)
-
-
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """Computes the views of a round in worker processes, which share the store."""
-
-    views: Views
-    number: int
-    part: str
-
-    def start(self, threads: int) -> Callable[[str], bool]:
-        return self._compute
-
-    def _compute(self, name: str) -> bool:
-        """Whether the view was computed."""
-        try:
-            self.views._compute_one(self.number, name, self.part)
-        except LeadlineError:
-            return False
-        return True
