@@ -5,7 +5,7 @@
 FRAMES and MODEL are those of ``benchmarks/views.py``. All three meshes, alone, together and reference, are fused with
 the same poses, voxels and options. The distance of a mesh is that of its vertices to the nearest vertex of the fused
 reference, and back; voxels of 1 cm limit it to some millimetres. The case ``sfm`` uses the poses and points of a COLMAP
-model that pycolmap makes from the images; its scale is that at which its points have the median depth of the reference.
+model that pycolmap makes from the images, in the scale of the reference.
 
 The case ``scale`` repeats the frames 1, 2 and 4 times at other places, with a store on disk, and prints the processor
 time of a view in each round and the largest memory.
@@ -20,19 +20,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from scipy.spatial import cKDTree
 
 import leadline
+from leadline import CompletionOptions
 from leadline.batch.fusion import DepthView, FusedSurface, FusionOptions, fuse
-from views import Frame, Maps, read_frames, with_sfm
+from views import WITH_CHECK, Frame, Maps, read_frames, with_sfm
 
 VOXEL = 0.01  # metres
 OPTIONS = FusionOptions(voxel=VOXEL, max_depth=4.0)  # the sensor of the reference measures up to about 4 m
-MODEL_SCALE_POINTS = 50  # points that a frame needs to count in the scale of a COLMAP model
 
 
 def surface_of(frames: Sequence[Frame], maps: Maps) -> FusedSurface:
@@ -52,33 +51,17 @@ def distances(found: FusedSurface, reference: FusedSurface) -> tuple[float, floa
     return float(np.median(forth)), float(np.median(back))
 
 
-def scaled_to_reference(frames: Sequence[Frame]) -> tuple[list[Frame], float]:
-    """The frames of a COLMAP model in the scale of the reference depth."""
-    ratios = []
-    for frame in frames:
-        both = (frame.sparse > 0) & np.isfinite(frame.reference)
-        if np.count_nonzero(both) >= MODEL_SCALE_POINTS:
-            ratios.append(np.median(frame.reference[both] / frame.sparse[both]))
-    factor = float(np.median(ratios))
-    result = []
-    for frame in frames:
-        pose = frame.pose.copy()
-        pose[:3, 3] *= factor
-        result.append(replace(frame, sparse=frame.sparse * factor, noise=frame.noise * factor, pose=pose))
-    return result, factor
-
-
-def complete_all(frames: Sequence[Frame]) -> tuple[Maps, Maps]:
+def complete_all(frames: Sequence[Frame], options: CompletionOptions | str) -> tuple[Maps, Maps]:
     """The depth of each view alone, and of all together."""
-    views = leadline.Views()
+    views = leadline.Views(options)
     for frame in frames:
         views.add(frame.name, frame.prior, frame.sparse, frame.camera, frame.pose, frame.noise)
     together = {name: completion.depth for name, completion in views.complete()}
     return {frame.name: views.alone(frame.name) for frame in frames}, together
 
 
-def compare(title: str, frames: Sequence[Frame]) -> None:
-    alone, together = complete_all(frames)
+def compare(title: str, frames: Sequence[Frame], options: CompletionOptions | str = "best") -> None:
+    alone, together = complete_all(frames, options)
     reference = surface_of(frames, {frame.name: frame.reference for frame in frames})
     rows = {}
     for name, maps in (("alone", alone), ("together", together)):
@@ -159,9 +142,8 @@ def main() -> None:
     if "sfm" in arguments.cases:
         with tempfile.TemporaryDirectory() as temporary:
             sfm, facts = with_sfm(frames, arguments.sfm or Path(temporary) / "model")
-        sfm, factor = scaled_to_reference(sfm)
-        print(f"\nCOLMAP model: {facts}, scale {factor:.3f} times that of its poses")
-        compare("real SfM points", sfm)
+        print(f"\nCOLMAP model: {facts}")
+        compare("real SfM points", sfm, WITH_CHECK)
     if "scale" in arguments.cases:
         measure_scale([frame.measured(300, k) for k, frame in enumerate(frames)], arguments.copies)
 

@@ -27,15 +27,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from registration import Registration
 from scipy.ndimage import correlate1d, gaussian_filter, maximum_filter
 from scipy.spatial.transform import Rotation
 
 import leadline
+from leadline import CompletionOptions
 from leadline.bench.metrics import depth_scores, normal_scores
 from leadline.geometry.cameras import Camera, CameraModel
 from leadline.geometry.poses import invert_transform, transform_points
 from leadline.geometry.projection import z_buffer
-from leadline.io.colmap import read_model, read_tracks, track_noise
+from leadline.io.colmap import position_covariances, read_model, read_tracks, track_noise
 from leadline.priors import prior_source
 
 NOISE = 0.01  # relative standard deviation of the corner measurements
@@ -43,6 +45,7 @@ CORNER_DISTANCE = 2  # least distance of two corners along either axis, in pixel
 WRONG_SHARE, WRONG_METRES, WRONG_DEGREES = 0.1, 0.05, 2.0  # share of the poses that are wrong, and by how much
 BOX_METRES = 0.4  # side of the box that is moved
 MAX_DEPTH = 10.0
+WITH_CHECK = CompletionOptions(outliers="single")  # for points of a COLMAP model, as in ``leadline colmap``
 
 Depth = NDArray[np.floating[Any]]
 Maps = dict[str, Depth]
@@ -152,48 +155,50 @@ def render_box(frame: Frame, centre: NDArray[np.float64]) -> Depth:
 def with_sfm(frames: Sequence[Frame], folder: Path) -> tuple[list[Frame], str]:
     """The frames with poses, camera and points of a COLMAP model of their images, in the scale of the reference.
 
-    The scale is the median ratio of the reference to the points of all frames. The reference is moved from the depth
-    camera into the colour camera that COLMAP calibrates, which has another focal length.
+    The reference is moved from the depth camera into the colour camera, see `registration`.
     """
     model = reconstruct(frames, folder)
     colmap, tracks = read_model(model), read_tracks(model)
+    covariances = position_covariances(colmap, tracks)
     images = {Path(image.name).stem: image for image in colmap.images.values()}
-    result, ratios = [], []
+    found = []
     for frame in frames:
         if frame.name not in images:
             continue
         image = images[frame.name]
-        lens = colmap.camera_of(image)
-        seen, sigma = tracks.indices_seen_by(image), track_noise(colmap, tracks, image)
+        seen, sigma = tracks.indices_seen_by(image), track_noise(colmap, tracks, image, covariances)
         usable = (tracks.lengths[seen] >= 3) & (tracks.errors[seen] <= 2.0) & np.isfinite(sigma)
-        points, sigma = transform_points(tracks.points[seen][usable], image.transform), sigma[usable]
-        columns, rows = np.floor(lens.project(points) + 0.5).astype(int).T
-        inside = (rows >= 0) & (rows < lens.height) & (columns >= 0) & (columns < lens.width)
-        order = np.flatnonzero(inside)[np.argsort(-points[inside, 2])]  # the nearest point of a pixel is written last
-        sparse, noise = np.zeros((2, lens.height, lens.width), np.float32)
-        sparse[rows[order], columns[order]] = points[order, 2]
-        noise[rows[order], columns[order]] = sigma[order]
-        of_depth_camera = frame.camera.points(frame.reference.astype(np.float64)).reshape(-1, 3)
-        reference = z_buffer(of_depth_camera, np.eye(4), lens)
+        found.append((frame, image, transform_points(tracks.points[seen][usable], image.transform), sigma[usable]))
+    some = [(points[::3], frame.reference) for frame, _, points, _ in found]
+    registration = Registration.fit(frames[0].camera, some)
+    result, errors = [], []
+    for frame, image, points, sigma in found:
+        lens, pose = colmap.camera_of(image), invert_transform(image.transform)
+        pose[:3, 3] *= registration.scale
+        sparse, noise = registration.scale * rasterise(points, sigma, lens)
+        reference = registration.move(frame.reference, lens)
         both = (sparse > 0) & np.isfinite(reference)
-        ratios.append(reference[both] / sparse[both])
-        pose = invert_transform(image.transform)
-        result.append(replace(frame, sparse=sparse, noise=noise, pose=pose, camera=lens, reference=reference))
-    scale = float(np.median(np.concatenate(ratios)))
-    error = np.median(np.abs(np.log(np.concatenate(ratios) / scale)))
+        errors.append(np.abs(np.log(sparse[both] / reference[both])))
+        values = {"sparse": sparse, "noise": noise, "pose": pose, "true_pose": pose}
+        result.append(replace(frame, camera=lens, reference=reference, **values))
     count = np.mean([np.count_nonzero(frame.sparse) for frame in result])
     focal = colmap.cameras[min(colmap.cameras)].params[0]
-    return [_scaled(frame, scale) for frame in result], (
-        f"{len(result)} frames, {count:.0f} points a frame with a median error of {100 * error:.2f} %, focal length "
-        f"{focal:.1f} px"
+    aside = 100 * np.linalg.norm(registration.from_colour[:3, 3])
+    return result, (
+        f"{len(result)} frames, {count:.0f} points a frame with a median error of "
+        f"{100 * np.median(np.concatenate(errors)):.2f} %, focal length {focal:.1f} px, {aside:.1f} cm from the depth "
+        "camera"
     )
 
 
-def _scaled(frame: Frame, scale: float) -> Frame:
-    """The frame with pose and measurements multiplied by a factor."""
-    pose = frame.pose.copy()
-    pose[:3, 3] *= scale
-    return replace(frame, pose=pose, true_pose=pose, sparse=scale * frame.sparse, noise=scale * frame.noise)
+def rasterise(points: NDArray[np.float64], sigma: NDArray[np.float64], camera: CameraModel) -> Depth:
+    """Depth and standard deviation of points in the camera's frame, (2, H, W); the nearest of a pixel, 0 elsewhere."""
+    columns, rows = np.floor(camera.project(points) + 0.5).astype(int).T
+    inside = (rows >= 0) & (rows < camera.height) & (columns >= 0) & (columns < camera.width)
+    order = np.flatnonzero(inside)[np.argsort(-points[inside, 2])]  # the nearest point of a pixel is written last
+    result = np.zeros((2, camera.height, camera.width), np.float32)
+    result[:, rows[order], columns[order]] = points[order, 2], sigma[order]
+    return result
 
 
 def reconstruct(frames: Sequence[Frame], folder: Path) -> Path:
@@ -255,9 +260,9 @@ def disagreement(frames: Sequence[Frame], maps: Maps) -> float:
     return float(np.mean(found))
 
 
-def compare(title: str, frames: Sequence[Frame], rounds: int | None, store: Path | None = None) -> None:
+def compare(title: str, frames: Sequence[Frame], rounds: int | None, options: CompletionOptions | str = "best") -> None:
     """Print the scores of each view alone and after the rounds."""
-    views = leadline.Views(store=store)
+    views = leadline.Views(options)
     for frame in frames:
         views.add(frame.name, frame.prior, frame.sparse, frame.camera, frame.pose, frame.noise)
     begun = perf_counter()
@@ -341,7 +346,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as temporary:
                 sfm, facts = with_sfm(frames, arguments.sfm or Path(temporary) / "model")
             print(f"\nCOLMAP model: {facts}")
-            compare("real SfM points", sfm, arguments.rounds)
+            compare("real SfM points", sfm, arguments.rounds, WITH_CHECK)
         elif case == "echo":
             measured = [frame.measured(300, k) for k, frame in enumerate(frames[:20])]
             returned_error(measured, 4)

@@ -84,6 +84,22 @@ def test_a_camera_that_stands_still_and_flow_of_zeros(rng):
         assert errors[1] < 1.05 * errors[0]
 
 
+def test_a_failed_frame_interrupts_flow_but_not_poses(rng):
+    """Flow leads to the frame that failed, not to the one before; a pose refers to a frame that does not move."""
+    (first, first_depth, pose), (prior, depth, _), (last, last_depth, last_pose) = posed_frames(3, rng)
+    poses = [{"camera": CAMERA, "camera_to_world": camera_to_world} for camera_to_world in (pose, last_pose)]
+    flow = {"flow": np.zeros((*SHAPE, 2), np.float32)}
+    for before, after, carried in ((flow, flow, False), (poses[0], flow, False), (poses[0], poses[1], True)):
+        stream = Stream()
+        stream(first, measured(first_depth, 16), **before)
+        with pytest.raises(InputError):
+            stream(prior, measured(depth, 16)[:-1], **flow)
+        result = stream(last, measured(last_depth, 16), **after)
+        assert (result.carried_weight > 0) == carried
+        again = stream(last, measured(last_depth, 16), **flow)
+        assert again.carried_weight > 0
+
+
 def test_motion_is_checked_in_one_sentence():
     prior, sparse, _ = bent_scene(SHAPE)
     stream = Stream()

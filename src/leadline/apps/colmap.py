@@ -12,7 +12,7 @@ import click
 
 from leadline.apps.complete import FORMATS
 from leadline.apps.terminal.commands import PATH, grouped_command, input_option, option, output_option, run_option
-from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags, take_fields
+from leadline.apps.terminal.flags import PriorFlags, completion_flags_with, prior_flags, take_fields
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
 
@@ -94,7 +94,7 @@ FORMATS_FOR_TRAINERS = ("3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfel
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Worker processes, for --consistent.")
 @run_option("--overwrite", is_flag=True, help="Complete images again that are complete already.")
 @run_option("--quiet", is_flag=True, help="Print only notes and errors.")
-@completion_flags
+@completion_flags_with(outliers="single")
 def command(
     model: Path,
     images: Path,

@@ -112,6 +112,7 @@ class EarlierFrame:
     depth: Float32Array
     ratio: Float32Array
     motion: Motion
+    adjacent: bool = True  # whether the next frame follows this one directly, as flow requires
 
     @classmethod
     def of(cls, pairs: Pairs, calibrated: Float32Array, depth: FloatArray, motion: Motion) -> EarlierFrame:
@@ -129,6 +130,8 @@ class EarlierFrame:
         and only the ratio is carried.
         """
         if motion.flow is not None:
+            if not self.adjacent:
+                return None
             height, width = self.depth.shape
             rows = np.arange(height)[:, None] + motion.flow[..., 1]
             columns = np.arange(width) + motion.flow[..., 0]

@@ -184,13 +184,19 @@ class Stream:
             one, the depth of the previous frame is carried along.
         flow : (H, W, 2) array, optional
             In place of a pose: the displacement in x and y, in pixels, from each pixel of this frame to the position
-            of the same surface point in the previous frame. NaN where it is unknown.
+            of the same surface point in the previous frame. NaN where it is unknown. After a frame that raised an
+            error nothing is carried by flow; with poses the last completed frame is carried.
         """
         with self._only_user():
             begun = perf_counter()
-            inputs = check_inputs(prior, sparse, valid, noise, unit)
-            motion = Motion.check(camera, camera_to_world, flow, inputs.pairs.shape)
-            return self._complete(inputs, uncertainty, motion, begun)
+            try:
+                inputs = check_inputs(prior, sparse, valid, noise, unit)
+                motion = Motion.check(camera, camera_to_world, flow, inputs.pairs.shape)
+                return self._complete(inputs, uncertainty, motion, begun)
+            except Exception:
+                if self._earlier_frame is not None:  # the flow of the next frame begins at the one that failed
+                    self._earlier_frame = replace(self._earlier_frame, adjacent=False)
+                raise
 
     def _complete(self, inputs: Inputs, uncertainty: bool, motion: Motion | None, begun: float) -> StreamResult:
         options = self.options

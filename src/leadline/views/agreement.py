@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from leadline.base.arrays import BoolArray, Float64Array, IndexArray
+from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray, is_measured
 from leadline.core.uncertainty import distance_to
 from leadline.views.evidence import DepthMap, Points, carry
 
@@ -91,3 +91,9 @@ def _median(values: Iterable[float]) -> float:
     """Median of the values that are not NaN; 0 if there is none."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.median(known)) if known else 0.0
+
+
+def median_change(new: FloatArray, old: FloatArray) -> float:
+    """Median change of log depth where both maps are known; NaN if they are nowhere."""
+    both = is_measured(new) & is_measured(old)
+    return float(np.median(np.abs(np.log(new[both] / old[both])))) if both.any() else math.nan

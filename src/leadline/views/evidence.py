@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leadline.base.arrays import Float64Array, FloatArray, IndexArray, is_measured
+from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray, is_measured
 from leadline.core.noise import Noise, sigma_at
 from leadline.core.uncertainty import distance_to
 from leadline.geometry.cameras import CameraModel
@@ -41,10 +41,14 @@ MIN_VOTES = 2
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Points in the world with their standard deviation relative to the depth."""
+    """Measurements of a view as points in the world."""
 
     points: Float64Array  # (n, 3)
-    relative: Float64Array  # (n,)
+    relative: Float64Array  # (n,): standard deviation relative to the depth
+    where: IndexArray  # (n,): flat indices of their pixels in the view
+
+    def subset(self, chosen: BoolArray) -> Points:
+        return Points(self.points[chosen], self.relative[chosen], self.where[chosen])
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +109,9 @@ def measured_points(sparse: FloatArray, sigma: FloatArray, camera: CameraModel, 
         grid[side // 2 :: side, side // 2 :: side] = True
         measured &= grid
     points = camera.points(np.where(measured, sparse, np.nan))[measured]
-    there = np.isfinite(points).all(axis=1)
     relative = (sigma[measured] / sparse[measured]).astype(np.float64)
-    return Points(transform_points(points[there], camera_to_world), relative[there])
+    there = np.asarray(np.isfinite(points).all(axis=1))
+    return Points(transform_points(points, camera_to_world), relative, np.flatnonzero(measured)).subset(there)
 
 
 def cell_side(shape: tuple[int, ...]) -> int:

@@ -32,6 +32,10 @@ class Outline:
     camera_to_world: Transform
     points: Float64Array  # (n, 3)
 
+    def distances(self) -> Float64Array:
+        """Distances of the points from the camera, (n,)."""
+        return np.asarray(np.linalg.norm(self.points - self.camera_to_world[:3, 3], axis=1))
+
 
 def coarse_points(depth: FloatArray, camera: CameraModel, camera_to_world: Transform) -> Float64Array:
     """The points of a coarse grid of pixels in the world, (n, 3)."""

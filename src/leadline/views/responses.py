@@ -8,7 +8,7 @@ than 2 % even with 12 measurements a view, and is not done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from leadline.core.inputs import check_inputs
 from leadline.core.options import FitOptions
 from leadline.core.pipeline import calibrate_prior, fit_pairs
 from leadline.core.prior import Prior
+from leadline.views.inputs import View
 
 
 def response_numbers(fit: Fit) -> Float64Array:
@@ -28,6 +29,16 @@ def response_numbers(fit: Fit) -> Float64Array:
     if fit.status is not FitStatus.CONVERGED:
         return np.full(4, np.nan)
     return np.array([response.exponent, response.gain, response.offset, response.scale])
+
+
+def nearest_responses(
+    views: Mapping[str, View], responses: Mapping[str, Float64Array], name: str
+) -> list[Float64Array]:
+    """The responses of the views that have one, that of the camera nearest to `name` first."""
+    place = views[name].camera_to_world[:3, 3]
+    known = [other for other, numbers in responses.items() if np.isfinite(numbers).all()]
+    known.sort(key=lambda other: float(np.linalg.norm(views[other].camera_to_world[:3, 3] - place)))
+    return [responses[other] for other in known]
 
 
 def depth_by_response(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import dump_json
 from leadline.io.files import atomic_write, reading, write_text
+from leadline.views.evidence import Points
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -37,6 +38,16 @@ class Store(Protocol):
     def get(self, part: str, name: str, array: str) -> NDArray[Any]: ...
 
     def put(self, part: str, name: str, arrays: Arrays) -> None: ...
+
+
+def part_of(number: int) -> str:
+    """The part of a store that holds a round."""
+    return f"round-{number}"
+
+
+def stored_points(store: Store, name: str) -> Points:
+    """The measurements of a view, as round 0 stores them."""
+    return Points(*(store.get(part_of(0), name, array) for array in ("points", "relative", "measured")))
 
 
 class MemoryStore:
@@ -58,22 +69,25 @@ class MemoryStore:
 class FolderStore:
     """Arrays in files ``<folder>/<part>/<name>.npz``, and some of them in memory.
 
+    `facts`, anything that JSON can hold, identify the views.
+
     Raises
     ------
     InputError
         The folder holds the maps of other views, or of the same views with other inputs or options.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, facts: Any) -> None:
         self._folder = folder
         self._recent: OrderedDict[tuple[str, str, str], NDArray[Any]] = OrderedDict()
         self._bytes = 0
+        self._open(facts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_folder": self._folder, "_recent": OrderedDict(), "_bytes": 0}  # workers read the files themselves
 
-    def open(self, facts: Any) -> None:
-        """Prepare the folder for views that `facts`, anything that JSON can hold, identify."""
+    def _open(self, facts: Any) -> None:
+        """Prepare the folder, or check that it is that of these views."""
         text = dump_json(facts)
         digest = hashlib.sha256(text.encode()).hexdigest()
         record = self._folder / _RECORD

@@ -2,7 +2,8 @@
 
 Round 0 completes each view alone. From it follow the neighbours of each view (`overlap`) and which of them agree with
 it (`agreement`). In every later round a view is completed again with what its neighbours say, as soft measurements
-(`evidence`). The rounds end when the views hardly move any more.
+(`evidence`). The rounds end when the views hardly move any more. With ``outliers="single"`` the measurements of all
+views are checked against each other before the first round (`crosscheck`).
 
 **What a view knows of itself is never evidence for it.** The measurements of the neighbours are independent of the
 view. Their completed depth is used from the second round on, when it contains the measurements of all. It then contains
@@ -23,13 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.base.arrays import Float64Array, FloatArray, is_measured
+from leadline.base.arrays import Float64Array, FloatArray
 from leadline.base.errors import InputError, LeadlineError, param
 from leadline.base.executors import processes, serial
 from leadline.core.options import CompletionOptions, as_options
 from leadline.core.pipeline import Completion, complete
 from leadline.geometry.cameras import CameraModel
-from leadline.views.agreement import agreeing, discrepancies
+from leadline.views.agreement import agreeing, discrepancies, median_change
+from leadline.views.crosscheck import CrossCheck
 from leadline.views.evidence import (
     DepthMap,
     Evidence,
@@ -44,14 +46,14 @@ from leadline.views.evidence import (
 )
 from leadline.views.inputs import MapInput, NoiseInput, PriorInput, View
 from leadline.views.overlap import Outline, coarse_points, find_neighbours
-from leadline.views.responses import depth_by_response, response_numbers
-from leadline.views.store import FolderStore, MemoryStore, Store
+from leadline.views.responses import depth_by_response, nearest_responses, response_numbers
+from leadline.views.store import FolderStore, MemoryStore, Store, part_of, stored_points
 
 POINT_NEIGHBOURS = 24
-"""Neighbours whose measurements are carried over. A first version on real frames gained 3 to 5 % from 32 instead of
-16."""
-DEPTH_NEIGHBOURS = 8
-"""Neighbours whose completed depth is carried over: enough for a median."""
+"""Neighbours whose measurements are carried over. A first version on real frames gained 3 to 5 % from 32, not 16."""
+CLOSE_NEIGHBOURS, NEIGHBOUR_STEP = 4, 3
+"""The completed depth of this many closest neighbours is carried over, so that the views agree, and that of every third
+of all: the network errs in another way in views from farther away."""
 MAX_ROUNDS = 6
 """Rounds after which the iteration ends even if views still move."""
 SETTLED = 2e-3
@@ -85,7 +87,8 @@ class Views:
     Parameters
     ----------
     options : "best", "paper" or CompletionOptions
-        A preset or single options, for the completion of each view.
+        A preset or single options, for the completion of each view. With ``outliers="single"``, measurements that
+        contradict the other ones in most views are left out; exact ones in their own view as `complete` does it.
     store : folder, optional
         Folder for the maps between rounds. With it memory does not grow with the number of views, and a run that was
         killed continues where it was if the same views are added again. Default: all maps stay in memory.
@@ -129,6 +132,8 @@ class Views:
         self._folder = None if store is None else Path(store)
         self._store: Store = MemoryStore()
         self._neighbours: dict[str, tuple[str, ...]] = {}
+        self._check: CrossCheck | None = None
+        self._prepared = False
 
     def add(
         self,
@@ -162,6 +167,7 @@ class Views:
         if name in self._views:
             raise InputError(f"{param('name')} {name!r} was added before; every view needs a name of its own.")
         self._views[name] = View(name, prior, sparse, camera, camera_to_world, noise, valid)  # type: ignore[arg-type]
+        self._prepared = False
 
     def neighbours(self, name: str) -> tuple[str, ...]:
         """The views that `name` exchanges evidence with, those with the largest overlap first.
@@ -182,9 +188,7 @@ class Views:
         uncertainty: bool = False,
         workers: int = 1,
     ) -> Iterator[tuple[str, Completion]]:
-        """The views with their completions, in the order in which they were added.
-
-        The last round is computed while its results are returned.
+        """The views with their completions, in the order in which they were added; computed while they are returned.
 
         Parameters
         ----------
@@ -211,10 +215,7 @@ class Views:
         self.record(last, statistics)
 
     def advance(self, rounds: int | None = None, *, workers: int = 1) -> int:
-        """Compute all rounds before the last one; returns the number of the last, for `complete_last`.
-
-        The parameters are those of `complete`, which does all of it.
-        """
+        """Compute all rounds before the last one, as `complete` does; returns the number of the last."""
         if rounds is not None and (not isinstance(rounds, int) or rounds < 0):
             raise InputError(f"{param('rounds')} must be a whole number of at least 0, got {rounds!r} instead.")
         if workers != 1 and self._folder is None:
@@ -235,7 +236,7 @@ class Views:
     def alone(self, name: str) -> FloatArray:
         """Depth of view `name` before the first round, (H, W) in metres."""
         self._prepare()
-        return self._store.get(_part(0), name, "depth")
+        return self._store.get(part_of(0), name, "depth")
 
     def _is_last(self, number: int, rounds: int | None) -> bool:
         """Whether this round, of those with neighbours, is the last one, or none is needed."""
@@ -249,56 +250,56 @@ class Views:
 
     def _prepare(self, workers: int = 1) -> None:
         """Complete each view alone, and choose the neighbours."""
-        if self._neighbours.keys() == self._views.keys():
+        if self._prepared:
             return
-        self._store = MemoryStore()  # maps of fewer views would be out of date
-        if self._folder is not None:
-            self._store = FolderStore(self._folder)
-            views = [view.facts() for view in self._views.values()]
-            self._store.open({"options": asdict(self.options), "views": views})
-        self._neighbours = {}
+        facts = {"options": asdict(self.options), "views": [view.facts() for view in self._views.values()]}
+        self._store = MemoryStore() if self._folder is None else FolderStore(self._folder, facts)
+        self._neighbours, self._check = {}, None
         self._compute(0, self._views, workers)
         self._share_responses()
         outlines = {
-            name: Outline(view.camera, view.camera_to_world, self._store.get(_part(0), name, "outline"))
+            name: Outline(view.camera, view.camera_to_world, self._store.get(part_of(0), name, "outline"))
             for name, view in self._views.items()
         }
         overlapping = find_neighbours(outlines, POINT_NEIGHBOURS)
         found = {name: self._discrepancies(name, others) for name, others in overlapping.items()}
         self._neighbours = agreeing(overlapping, found)
+        if self.options.outliers == "single" and self._paired():
+            self._check = CrossCheck(self._store, self._views, self._neighbours, self.options, outlines)
+            for part in CrossCheck.PARTS:
+                self._compute(0, self._views, workers, part)
+            self._check.fit_limits()
         self.rounds = [Round(0, math.nan, math.nan)]
+        self._prepared = True
 
     def _share_responses(self) -> None:
         """Give views without any depth, for want of measurements, that of the response of the nearest other view."""
-        responses = {name: self._store.get(_part(0), name, "response") for name in self._views}
-        known = [name for name, numbers in responses.items() if np.isfinite(numbers).all()]
+        responses = {name: self._store.get(part_of(0), name, "response") for name in self._views}
         for name, view in self._views.items():
-            if not known or np.isfinite(self._store.get(_part(0), name, "depth")).any():
+            if np.isfinite(self._store.get(part_of(0), name, "depth")).any():
                 continue
-            place = view.camera_to_world[:3, 3]
-            known.sort(key=lambda other: float(np.linalg.norm(self._views[other].camera_to_world[:3, 3] - place)))
             prior, sparse, _, valid = view.load()
-            depth = depth_by_response(prior, sparse, valid, [responses[other] for other in known])
-            arrays = {array: self._store.get(_part(0), name, array) for array in _ALONE}
+            depth = depth_by_response(prior, sparse, valid, nearest_responses(self._views, responses, name))
+            arrays = {array: self._store.get(part_of(0), name, array) for array in _ALONE}
             outline = coarse_points(depth, view.camera, view.camera_to_world)
-            self._store.put(_part(0), name, {**arrays, "depth": depth, "outline": outline})
+            self._store.put(part_of(0), name, {**arrays, "depth": depth, "outline": outline})
 
     def _run(self, number: int, workers: int) -> None:
         """Complete every view that has neighbours."""
         names = self._paired()
         self._compute(number, names, workers)
-        self.record(number, [self._store.get(_part(number), name, "statistics") for name in names])
+        self.record(number, [self._store.get(part_of(number), name, "statistics") for name in names])
 
-    def _compute(self, number: int, names: Collection[str], workers: int) -> None:
-        """Compute and store the views of a round that the store does not have."""
-        missing = [name for name in names if not self._store.has(_part(number), name)]
-        job = _Job(self, number)
-        alone = workers == 1 or len(missing) < 2
-        run = serial(job, missing) if alone else processes(job, missing, workers=workers)
+    def _compute(self, number: int, names: Collection[str], workers: int, part: str = "") -> None:
+        """Compute and store the views of a round, or of another part of the store, that the store does not have."""
+        part = part or part_of(number)
+        missing = [name for name in names if not self._store.has(part, name)]
+        job = _Job(self, number, part)
+        run = processes(job, missing, workers=workers) if min(workers, len(missing)) > 1 else serial(job, missing)
         for done, (name, finished) in enumerate(run, start=len(names) - len(missing) + 1):
             if not finished:
                 try:
-                    self._compute_one(number, name)  # raises the error that the worker met
+                    self._compute_one(number, name, part)  # raises the error that the worker met
                 except InputError as error:
                     raise InputError(f"{name}: {error.args[0]}") from error
             if self._on_progress is not None:
@@ -307,21 +308,21 @@ class Views:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_on_progress": None}  # worker processes report to nobody
 
-    def _compute_one(self, number: int, name: str) -> None:
+    def _compute_one(self, number: int, name: str, part: str) -> None:
+        if self._check is not None and part in CrossCheck.PARTS:
+            self._store.put(part, name, self._check.compute(part, name))
+            return
         view = self._views[name]
         completion, numbers = self._complete(name, number)
         depth = completion.depth.astype(np.float32)
         arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
         if number == 0:
             _, sparse, noise, _ = view.load()
-            if completion.outliers is not None:  # what the view itself left out is no evidence for others
-                sparse = sparse.copy()
-                np.put(sparse, completion.outliers.where, 0)
             points = measured_points(sparse, noise_map(noise, sparse), view.camera, view.camera_to_world)
-            arrays |= {"points": points.points, "relative": points.relative}
-            arrays |= {"measured": np.flatnonzero(is_measured(sparse)), "response": response_numbers(completion.fit)}
-            arrays |= {"outline": coarse_points(depth, view.camera, view.camera_to_world)}
-        self._store.put(_part(number), name, arrays)
+            arrays |= {"points": points.points, "relative": points.relative, "measured": points.where}
+            outline = coarse_points(depth, view.camera, view.camera_to_world)
+            arrays |= {"response": response_numbers(completion.fit), "outline": outline}
+        self._store.put(part, name, arrays)
 
     def record(self, number: int, statistics: list[Float64Array]) -> None:
         """Append the statistics of a round to `rounds`, from the numbers of its views.
@@ -342,34 +343,39 @@ class Views:
         if number == 0 or not self._neighbours[name]:
             alone = complete(prior, sparse, noise=noise, valid=valid, uncertainty=uncertainty, options=self.options)
             return alone, np.full(3, np.nan)
+        options = self.options
+        if self._check is not None and noise is not None:  # exact ones are left out, and reported, by the completion
+            options, sparse = replace(options, outliers="keep"), self._check.without_failed(name, sparse)
         own = replace(self._map(name, number - 1), tolerance=Tolerance.around(sparse))
         carried, evidence = self._collect(name, own, number)
         sparse, sigma = merge(sparse, noise, evidence)
-        result = complete(prior, sparse, noise=sigma, valid=valid, uncertainty=uncertainty, options=self.options)
-        numbers = _median_change(result.depth, own.depth), carried.distance(result.depth), carried.distance(own.depth)
+        result = complete(prior, sparse, noise=sigma, valid=valid, uncertainty=uncertainty, options=options)
+        numbers = median_change(result.depth, own.depth), carried.distance(result.depth), carried.distance(own.depth)
         return result, np.array(numbers)
 
     def _collect(self, name: str, own: DepthMap, number: int) -> tuple[Evidence, list[Evidence]]:
         """The neighbours' depth, and all evidence of this round, the most reliable first."""
         neighbours = self._neighbours[name]
-        carried = from_depth(
-            own, [depth_points(self._map(other, number - 1)) for other in neighbours[:DEPTH_NEIGHBOURS]]
-        )
+        chosen = dict.fromkeys((*neighbours[:CLOSE_NEIGHBOURS], *neighbours[::NEIGHBOUR_STEP]))
+        carried = from_depth(own, [depth_points(self._map(other, number - 1)) for other in chosen])
         measured = from_measurements(own, [self._points(other) for other in neighbours])
         # Before the first round each depth contains its own measurements alone: as evidence it is worse than nothing.
         return carried, [measured] if number == 1 else [measured, carried]
 
     def _discrepancies(self, name: str, others: tuple[str, ...]) -> Float64Array:
-        measured = self._store.get(_part(0), name, "measured")
+        measured = self._store.get(part_of(0), name, "measured")
         return discrepancies(self._map(name, 0), measured, [self._points(other) for other in others])
 
     def _map(self, name: str, number: int) -> DepthMap:
         """The depth of a view after a round; that of round 0 if it has no neighbours."""
         view, number = self._views[name], number if self._neighbours.get(name) else 0
-        return DepthMap(self._store.get(_part(number), name, "depth"), view.camera, view.camera_to_world)
+        return DepthMap(self._store.get(part_of(number), name, "depth"), view.camera, view.camera_to_world)
 
     def _points(self, name: str) -> Points:
-        return Points(*(self._store.get(_part(0), name, array) for array in ("points", "relative")))
+        """The measurements of a view that passed the check, if there is one."""
+        if self._check is not None:
+            return self._check.passed(name)
+        return stored_points(self._store, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,6 +384,7 @@ class _Job:
 
     views: Views
     number: int
+    part: str
 
     def start(self, threads: int) -> Callable[[str], bool]:
         return self._compute
@@ -385,16 +392,7 @@ class _Job:
     def _compute(self, name: str) -> bool:
         """Whether the view was computed."""
         try:
-            self.views._compute_one(self.number, name)
+            self.views._compute_one(self.number, name, self.part)
         except LeadlineError:
             return False
         return True
-
-
-def _part(number: int) -> str:
-    return f"round-{number}"
-
-
-def _median_change(new: FloatArray, old: FloatArray) -> float:
-    both = is_measured(new) & is_measured(old)
-    return float(np.median(np.abs(np.log(new[both] / old[both])))) if both.any() else math.nan
