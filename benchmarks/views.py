@@ -270,7 +270,8 @@ def compare(title: str, frames: Sequence[Frame], rounds: int | None, options: Co
     middle = perf_counter()
     together = {name: completion.depth for name, completion in views.complete(rounds)}
     count = len(views.rounds) - 1
-    seconds = (perf_counter() - middle) / max(1, count), (middle - begun) / 2  # alone means twice
+    completions = 2 if options == "best" else 4  # each view alone twice, and two halves for the check
+    seconds = (perf_counter() - middle) / max(1, count), (middle - begun) / completions
     before, after = score(frames, alone), score(frames, together)
     ratios = after.absrel / before.absrel
     wrong = np.array([not np.array_equal(frame.pose, frame.true_pose) for frame in frames])

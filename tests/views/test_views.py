@@ -240,7 +240,7 @@ def test_store_of_other_views_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "RECENT_BYTES", 200_000)
-    monkeypatch.setattr(views_module, "POINT_NEIGHBOURS", 6)  # in both cases
+    monkeypatch.setattr(views_module, "POINT_NEIGHBOURS", 6)  # fewer than there are views, as in large sets
     peaks = []
     for count in (8, 16):
         room = Room(count=count, step=0.6 / count)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from leadline.apps.complete import FORMATS
 from leadline.apps.terminal.commands import PATH, grouped_command, input_option, option, output_option, run_option
-from leadline.apps.terminal.flags import PriorFlags, completion_flags_with, prior_flags, take_fields
+from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags, take_fields
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
 
@@ -89,12 +90,16 @@ FORMATS_FOR_TRAINERS = ("3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfel
     help="For --export nerfstudio: extend a copy of this file.  [default: the transforms.json beside --images, or a "
     "new one]",
 )
-@run_option("--consistent", is_flag=True, help="Complete all images together, so that their depth agrees.")
+@run_option(
+    "--consistent",
+    is_flag=True,
+    help="Complete all images together, so that their depth agrees; --outliers is then 'single' by default.",
+)
 @run_option("--rounds", type=click.IntRange(1), help="Rounds for --consistent.  [default: until nothing moves]")
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Worker processes, for --consistent.")
 @run_option("--overwrite", is_flag=True, help="Complete images again that are complete already.")
 @run_option("--quiet", is_flag=True, help="Print only notes and errors.")
-@completion_flags_with(outliers="single")
+@completion_flags
 def command(
     model: Path,
     images: Path,
@@ -144,6 +149,8 @@ def command(
     limits, outputs = take_fields(PointLimits, values), take_fields(OutputOptions, values)
     if consistent:
         outputs = replace(outputs, sigma=True, reliable=True)
+        if click.get_current_context().get_parameter_source("outliers") is ParameterSource.DEFAULT:
+            completion = replace(completion, outliers="single")  # points of a model may be wrong
     priors, predictor = prior.open()
     if priors is not None and not priors.is_dir():
         raise FileError(f"{param('prior')} {priors}: {why_no_folder(priors)}; give one with a file for each image.")
