@@ -45,7 +45,7 @@ MIN_SLOPE_WINDOW = 5  # pixels: in a smaller square the mean gradient is the gra
 class Estimate:
     """What the solves before the last one give."""
 
-    residual: Float32Array  # (H, W): log residual; NaN where t is invalid
+    residual: Float32Array  # (H, W): log residual; finite where t is valid
     slope: Float32Array  # (H, W): square of the mean gradient of log depth around each pixel, per pixel
 
     def depth(self, calibrated: Float32Array) -> Float32Array:
