@@ -28,7 +28,8 @@ error is used.
 
 **Edge weights** 1 / (1 + (c / c_mean)^2), where c is the relative gradient of t, from the mean of its squares at both
 pixels. The weights are isotropic: with weights that depend on the direction of an edge the solver needs more than twice
-the iterations, and the mean absolute relative error decreases by 1 to 3 %.
+the iterations, and the mean absolute relative error decreases by 1 to 3 %. Before the solve they are lowered where the
+depth of solutions on coarser grids has an edge that t does not have (solve/nested.py).
 
 **Stiffness** d^2 / 2, the weight of the Laplacian, where d is the spacing or, if larger, the mean distance
 sqrt(pixels / measurements): measurements that are clustered leave gaps that are wider than their spacing. The solution
