@@ -49,7 +49,6 @@ MAX_FITTED = 10_000
 MAX_CELLS = 12_000
 """Largest number of cells, which bounds the cost: at 640 x 480 pixels they are 6 pixels wide."""
 ERROR_QUANTILE = 0.99
-FILL = 1.5
 MIN_PRIOR_ERROR = 0.02
 """Errors of a prior are taken to be at least this large, in log depth: sensors' own errors are about as large."""
 
@@ -93,14 +92,12 @@ def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray
     maps[2:, cells] = deviation, deviation - np.maximum(trend(deviation, depth), 0.0)
     measured = np.isfinite(maps[0]).reshape(grid)
     # A cell without a measurement takes the values of the nearest one with some, so that it does not split a region.
-    distance, nearest = ndimage.distance_transform_edt(~measured, return_indices=True)
-    nearest = tuple(nearest)
-    holes = distance > FILL, nearest
-    values, depths, deviations, detrended = (values.reshape(grid)[nearest] for values in maps)
+    nearest = ndimage.distance_transform_edt(~measured, return_distances=False, return_indices=True)
+    values, depths, deviations, detrended = (values.reshape(grid)[tuple(nearest)] for values in maps)
     # Where both find a region, that without the trend is taken: of a wrong region, the trend is a part.
-    labels, reasons = label_regions(deviations, deviations, depths, measured, holes, unit, np.inf)
-    others, more = label_regions(detrended, deviations, depths, measured, holes, unit, UNMISTAKABLE)
-    others[np.isin(others, others[labels > 0])] = 0
+    labels, reasons = label_regions(deviations, deviations, depths, measured, unit, np.inf)
+    others, more = label_regions(detrended, deviations, depths, measured, unit, UNMISTAKABLE)
+    labels[np.isin(labels, labels[others > 0])] = 0
     labels, reasons = np.where(others > 0, others + len(reasons), labels), reasons + more
     if not reasons:
         return Outliers.none(prior_error=error)

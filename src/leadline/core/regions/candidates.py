@@ -35,22 +35,14 @@ number of such steps in units of the side of a square with as many cells, which 
 
 
 def label_regions(
-    d: Float64Array,
-    levels: Float64Array,
-    log_t: Float64Array,
-    measured: BoolArray,
-    holes: tuple[BoolArray, tuple],
-    unit: float,
-    unmistakable: float,
+    d: Float64Array, levels: Float64Array, log_t: Float64Array, measured: BoolArray, unit: float, unmistakable: float
 ) -> tuple[NDArray[np.int32], list[RegionReason]]:
     """The number of the region of each cell of the grid, from 1, and 0 outside; and the reason for each region.
 
     Steps at the borders are those of `levels`, because a trend that was subtracted from d has steps of its own.
     """
     found = np.zeros(measured.shape, np.int32)
-    hole, nearest = holes
-    count = grow(np.where(hole, -np.inf, d), log_t, SEED * unit, GROWTH * unit, found)
-    found = found[nearest]
+    count = grow(d, log_t, SEED * unit, GROWTH * unit, found)
     seeds = np.bincount(found[measured & (d > SEED * unit)], minlength=count + 1)
     sizes = np.bincount(found[measured], minlength=count + 1)
     first, second = neighbours(measured.shape)
