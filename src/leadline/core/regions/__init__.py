@@ -38,7 +38,7 @@ from scipy import ndimage
 
 from leadline.base.arrays import FloatArray, IndexArray
 from leadline.core.outliers import MAX_PRIOR_ERROR, Outliers, Region
-from leadline.core.regions.borders import SLACK, follow_surfaces, label_measurements
+from leadline.core.regions.borders import MOST, SLACK, follow_surfaces, label_measurements
 from leadline.core.regions.candidates import UNMISTAKABLE, label_regions
 from leadline.core.regions.cells import background, cell_medians, trend
 
@@ -94,10 +94,16 @@ def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray
     # A cell without a measurement takes the values of the nearest one with some, so that it does not split a region.
     nearest = ndimage.distance_transform_edt(~measured, return_distances=False, return_indices=True)
     values, depths, deviations, detrended = (values.reshape(grid)[tuple(nearest)] for values in maps)
-    # Where both find a region, that without the trend is taken: of a wrong region, the trend is a part.
     labels, reasons = label_regions(deviations, deviations, depths, measured, unit, np.inf)
     others, more = label_regions(detrended, deviations, depths, measured, unit, UNMISTAKABLE)
-    labels[np.isin(labels, labels[others > 0])] = 0
+    # Without the trend a region does not grow into errors of the response, but may lose most of itself to the trend.
+    for n in range(1, len(reasons) + 1):
+        region = measured & (labels == n)
+        shared = others[region & (others > 0)]
+        if shared.size > MOST * np.count_nonzero(region):
+            labels[labels == n] = 0
+        else:
+            others[np.isin(others, shared)] = 0
     labels, reasons = np.where(others > 0, others + len(reasons), labels), reasons + more
     if not reasons:
         return Outliers.none(prior_error=error)

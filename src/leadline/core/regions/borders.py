@@ -23,7 +23,7 @@ SAME_SURFACE = 0.02
 """Step of log t at which the weight of the connection between two cells of the outer membrane is halved."""
 SMOOTH = 0.005
 """Neighbouring pixels are on one measured surface if log s changes by less, or by less more or less than log t."""
-NARROW = 3
+NARROW = 4
 """Pixels: two surfaces that meet along less than twice this length are not one. A plane behind a window comes as close
 to the surface around it somewhere along the border."""
 MOST = 0.5
