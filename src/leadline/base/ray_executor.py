@@ -41,14 +41,15 @@ def on_ray(
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise FileError(f"Ray: no cluster answers at {address!r} ({error}).") from error
     try:
-        cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-        yield from _drain(ray, job, deque(enumerate(items)), max(1, min(threads, max(cores))))
+        yield from _drain(ray, job, deque(enumerate(items)), threads)
     finally:
         if started:
             ray.shutdown()
 
 
 def _drain(ray: Any, job: Job[Any, Any], waiting: deque[tuple[int, Any]], threads: int) -> Iterator[tuple[Any, Any]]:
+    largest = max(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
+    threads = max(1, min(threads, largest))  # a task that fits on no node would wait for ever
     # Ray's own retries are off, because the losses of each item are counted and logged here.
     task = ray.remote(num_cpus=threads, max_retries=0)(_run)
     shared, folder = ray.put(job), os.getcwd()

@@ -106,7 +106,7 @@ class Outliers:
 
     where: IndexArray  # flat indices of their pixels
     deviation: Float64Array  # from what was expected, in log depth; positive if it is too far away
-    threshold: Float64Array  # the deviation up to which it would have been kept
+    threshold: Float64Array  # the deviation up to which it would have been kept; -inf for the rest of a surface
     region: NDArray[np.int32]  # 1 for those of the first of the regions, and so on; 0 for single ones
     regions: tuple[Region, ...] = ()
     prior_error: float | None = None  # log depth; of the prior on this image, where regions were looked for

@@ -13,7 +13,8 @@ first: how large are this prior's own errors on this image, and does an edge of 
    this image. With e above `MAX_PRIOR_ERROR` the prior cannot be used to judge measurements, and none is left out.
 4. *Response.* Surfaces at a depth that occurs once in the image deviate together if the response is wrong there. The
    running median of d over cells with nearly the same t, where positive, is this trend. Regions are looked for in d and
-   in d without the trend; those of the first kind are taken where both are found.
+   in d without the trend. Where both are found, the first is taken, because the trend is a part of a wrong region; but
+   if the image border cuts it off, the second, unless little is left of it.
 5. *Candidates.* Cells with d > `SEED` e are joined with their neighbours of the same kind, and then with neighbours
    above `GROWTH` e to which t is continuous, unless d differs by much. Seeds whose d differs are joined if the measured
    depth is continuous: the plane behind a window is one region, also where the prior has an edge in front of it. A
@@ -22,11 +23,15 @@ first: how large are this prior's own errors on this image, and does an edge of 
    rest of the image. Along most of a region's border d must have a larger step: the prior says that the surface goes
    on where the measurements jump. Regions whose median of d exceeds `UNMISTAKABLE` e need no confirmation. A region
    that the image border cuts off is not seen from all sides, and priors err there over whole surfaces. It needs both,
-   or a median above `CLEAR` e and a border as long as two sides at which the measurements jump and not the prior.
+   with a border that is long enough or jumps wherever it is seen; or a median above `CLEAR` e, and a border as long as
+   two sides at which the measurements jump and not the prior.
 7. *Measurements.* The border of a region is not that of the cells. Two membranes continue the residuals: one from
    outside into the region, along what the prior says is one surface, the other from the interior of the region
    outwards. Near the border each measurement belongs to the region if it is closer to the second one. A region whose
    measurements deviate from the first membrane by e or less on average is explained by what surrounds it.
+8. *Surfaces.* Where neighbouring pixels are measured, they form surfaces that end where the measured depth jumps. One
+   of which most belongs to a region belongs to it as a whole, also where it deviates little: a plane behind a window
+   may pass just behind an object of the room, or in front of its far wall.
 
 Measurements that are too near together (rain, dust, a fence in front of the scene) are not looked for.
 """
@@ -39,7 +44,7 @@ from scipy import ndimage
 from leadline.base.arrays import FloatArray, IndexArray
 from leadline.core.outliers import MAX_PRIOR_ERROR, Outliers, Region
 from leadline.core.regions.borders import MOST, SLACK, follow_surfaces, label_measurements
-from leadline.core.regions.candidates import UNMISTAKABLE, label_regions
+from leadline.core.regions.candidates import UNMISTAKABLE, label_regions, labels_at_image_border
 from leadline.core.regions.cells import background, cell_medians, trend
 
 MIN_MEASUREMENTS = 100
@@ -96,11 +101,13 @@ def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray
     values, depths, deviations, detrended = (values.reshape(grid)[tuple(nearest)] for values in maps)
     labels, reasons = label_regions(deviations, deviations, depths, measured, unit, np.inf)
     others, more = label_regions(detrended, deviations, depths, measured, unit, UNMISTAKABLE)
-    # Without the trend a region does not grow into errors of the response, but may lose most of itself to the trend.
+    # Of a wrong region, the trend is a part. But one that the image border cuts off may have grown into errors of the
+    # response there, so it is taken without the trend if that leaves most of it.
+    cut_off = labels_at_image_border(labels)
     for n in range(1, len(reasons) + 1):
         region = measured & (labels == n)
         shared = others[region & (others > 0)]
-        if shared.size > MOST * np.count_nonzero(region):
+        if n in cut_off and shared.size > MOST * np.count_nonzero(region):
             labels[labels == n] = 0
         else:
             others[np.isin(others, shared)] = 0
@@ -109,13 +116,13 @@ def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray
         return Outliers.none(prior_error=error)
     label, own, threshold = label_measurements(labels, g, cell, values, depths, SLACK * unit)
     # The surroundings explain a region that deviates from their level by no more than the prior's error.
-    numbers = [n for n in np.unique(label[label > 0]) if own[label == n].mean() > error]
-    label = np.where(np.isin(label, numbers), label, 0)
+    explained = [n for n in np.unique(label[label > 0]) if own[label == n].mean() <= error]
+    label[np.isin(label, explained)] = 0
     found = follow_surfaces(label, g, log_t, where, shape)
-    threshold[(found > 0) & (label == 0)] = -np.inf
-    numbers = np.unique(found[found > 0])
+    threshold[label != found] = -np.inf
     left_out = found > 0
     label, own = found[left_out], own[left_out]
+    numbers = np.unique(label)
     regions = tuple(Region(int((label == n).sum()), float(own[label == n].mean()), reasons[n - 1]) for n in numbers)
     region = (np.searchsorted(numbers, label) + 1).astype(np.int32)
     return Outliers(where[left_out], own, threshold[left_out], region, regions, error)

@@ -87,7 +87,7 @@ def measured_surfaces(log_s: Float64Array, log_t: Float64Array) -> NDArray[np.in
         near_step[(slice(1, None), slice(None))[:: 1 - 2 * axis]] |= broken
         near_step[(slice(None, -1), slice(None))[:: 1 - 2 * axis]] |= broken
     near_step = ndimage.maximum_filter(near_step, 2 * NARROW + 1)
-    surfaces = ndimage.label(np.isfinite(log_s) & ~near_step)[0]
+    surfaces: NDArray[np.int32] = ndimage.label(np.isfinite(log_s) & ~near_step)[0]
     _widen(surfaces, log_s, log_t)
     return surfaces
 

@@ -28,10 +28,11 @@ CLEAR, MIN_STEP = 3.5, 0.1
 steps larger than the second and than the upper bound of what edges explain."""
 MIN_UNEXPLAINED = 0.6
 """Share of a region's border at which d must have a step that no edge explains."""
-ALL, SURE = 0.9, 3.0
 JUMP, TWO_SIDES = 0.75, 2.0
 """Of a region that the image border cuts off: the share of a step of d that must be a step of the measurements, and the
 number of such steps in units of the side of a square with as many cells, which has two sides in a corner."""
+NEARLY_ALL, LESS_CLEAR = 0.9, 3.0
+"""If this share of the border of such a region jumps, the second number is enough in place of `CLEAR`."""
 
 
 def label_regions(
@@ -64,19 +65,18 @@ def label_regions(
     borders = np.bincount(higher, minlength=count + 1)
     continuous = np.bincount(higher[unexplained], minlength=count + 1)
     jumps = np.bincount(higher[jump], minlength=count + 1)
-    frame = np.concatenate([found[0], found[-1], found[:, 0], found[:, -1]])
-    cut_off = np.bincount(frame, minlength=count + 1) > 0
+    cut_off = np.isin(np.arange(count + 1), labels_at_image_border(found))
     new_label, reasons = np.zeros(count + 1, np.int32), []
     for n in range(1, count + 1):
         if seeds[n] < MIN_SEEDS or sizes[n] > MAX_SHARE * measured.sum():
             continue
         confirmed = continuous[n] >= max(MIN_UNEXPLAINED * borders[n], np.sqrt(sizes[n]))
         if cut_off[n] and typical[n] <= UNMISTAKABLE:
-            all_around = jumps[n] >= ALL * borders[n]
+            deviates = typical[n] > (LESS_CLEAR if jumps[n] >= NEARLY_ALL * borders[n] else CLEAR)
             enough = max(MIN_UNEXPLAINED * borders[n], TWO_SIDES * np.sqrt(sizes[n]))
-            confirmed = confirmed and typical[n] > (SURE if all_around else CLEAR) and jumps[n] >= enough
+            confirmed = confirmed and deviates and jumps[n] >= enough
         elif cut_off[n]:
-            confirmed |= jumps[n] >= max(ALL * borders[n], MIN_SEEDS)
+            confirmed = confirmed or jumps[n] >= max(NEARLY_ALL * borders[n], MIN_SEEDS)
         if confirmed:
             reasons.append(RegionReason.PRIOR_CONTINUES)
         elif typical[n] > unmistakable and not cut_off[n]:
@@ -85,6 +85,11 @@ def label_regions(
             continue
         new_label[n] = len(reasons)
     return new_label[found], reasons
+
+
+def labels_at_image_border(labels: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The labels of the cells along the four sides of the image."""
+    return np.unique(np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]]))
 
 
 def neighbours(shape: tuple[int, int]) -> tuple[IndexArray, IndexArray]:
