@@ -69,6 +69,7 @@ def test_a_pane_of_glass_is_left_out_and_nothing_else(room):
     assert region.count == glass.sum()
     assert region.deviation == pytest.approx(np.log(1.3), abs=0.02)
     assert region.reason is RegionReason.PRIOR_CONTINUES
+    assert (region.rows, region.columns) == ((156, 252), (204, 324))
     assert (result.outliers.region == 1).all()
     assert (result.outliers.deviation > result.outliers.threshold).all()
     known = complete(prior, np.where(glass, np.nan, seen))

@@ -33,7 +33,7 @@ glass, agrees with itself and is not detected; `regions.find_regions` looks for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
@@ -91,13 +91,16 @@ class Region:
 
     count: int  # measurements
     deviation: float  # mean of their deviations in log depth
+    rows: tuple[int, int]  # the first and the last that it reaches
+    columns: tuple[int, int]
     reason: RegionReason
 
     def describe(self) -> str:
-        return f"{self.count} measurements, on average {100 * np.expm1(self.deviation):.3g} % too far"
+        place = "rows {}-{}, columns {}-{}".format(*self.rows, *self.columns)
+        return f"{self.count} measurements, on average {100 * np.expm1(self.deviation):.3g} % too far, in {place}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"count": self.count, "deviation": self.deviation, "reason": self.reason.name.lower()}
+        return {**asdict(self), "reason": self.reason.name.lower()}
 
 
 @dataclass(frozen=True, eq=False)

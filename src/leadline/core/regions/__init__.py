@@ -41,8 +41,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import ndimage
 
-from leadline.base.arrays import FloatArray, IndexArray
-from leadline.core.outliers import MAX_PRIOR_ERROR, Outliers, Region
+from leadline.base.arrays import Float64Array, FloatArray, IndexArray
+from leadline.core.outliers import MAX_PRIOR_ERROR, Outliers, Region, RegionReason
 from leadline.core.regions.borders import MOST, SLACK, follow_surfaces, label_measurements
 from leadline.core.regions.candidates import UNMISTAKABLE, label_regions, labels_at_image_border
 from leadline.core.regions.cells import background, cell_medians, trend
@@ -121,8 +121,12 @@ def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray
     found = follow_surfaces(label, g, log_t, where, shape)
     threshold[label != found] = -np.inf
     left_out = found > 0
-    label, own = found[left_out], own[left_out]
-    numbers = np.unique(label)
-    regions = tuple(Region(int((label == n).sum()), float(own[label == n].mean()), reasons[n - 1]) for n in numbers)
-    region = (np.searchsorted(numbers, label) + 1).astype(np.int32)
-    return Outliers(where[left_out], own, threshold[left_out], region, regions, error)
+    numbers = np.unique(found[left_out])
+    regions = [_describe(own[found == n], rows[found == n], columns[found == n], reasons[n - 1]) for n in numbers]
+    region = (np.searchsorted(numbers, found[left_out]) + 1).astype(np.int32)
+    return Outliers(where[left_out], own[left_out], threshold[left_out], region, tuple(regions), error)
+
+
+def _describe(own: Float64Array, rows: IndexArray, columns: IndexArray, reason: RegionReason) -> Region:
+    first_to_last = [(int(places.min()), int(places.max())) for places in (rows, columns)]
+    return Region(own.size, float(own.mean()), first_to_last[0], first_to_last[1], reason)
