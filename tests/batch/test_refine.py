@@ -27,20 +27,12 @@ from support.cli_frames import (
     environment,
     leadline,
     make_maps,
-    prepare,
     replace_file,
     run,
     write_frame,
 )
 
 ALL = "refine frames --depth depth --prior priors --unit mm -o out"
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    prepare()
-    return tmp_path
 
 
 def read_png(path: str) -> np.ndarray:

@@ -29,6 +29,8 @@ from leadline.apps.terminal.flags import (
     min_confidence_flag,
     noise_flag,
     prior_flags,
+    quiet_flag,
+    sigma_flag,
     take_fields,
 )
 from leadline.base.errors import FileError, InputError, param, render
@@ -102,11 +104,7 @@ Ctrl-C.
     help="File format of the depth.  [default: png if the measured depth is PNG, else npy]",
 )
 @output_option("--output-unit", help="Unit of the depth.  [default: that of the measured depth for png, else m]")
-@output_option(
-    "--sigma",
-    is_flag=True,
-    help="Also write the standard deviation of the depth in metres; takes three times as long.",
-)
+@sigma_flag
 @output_option("--preview", is_flag=True, help="Also write a picture of each frame.")
 @geometry_flags
 @output_option("--sheet", type=click.IntRange(0), default=12, help="Frames on the contact sheet; 0 writes none.")
@@ -119,7 +117,7 @@ Ctrl-C.
 )
 @run_option("--address", help="Address of a Ray cluster.  [default: a new one on this machine]")
 @run_option("--overwrite", is_flag=True, help="Refine frames again that are refined already.")
-@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
+@quiet_flag
 @completion_flags_with(outliers="single")
 def command(
     input: Path,
