@@ -67,6 +67,8 @@ def follow_surfaces(
 
     A surface consists of neighbouring pixels that are all measured, so sparse measurements form none.
     """
+    if np.count_nonzero(np.diff(where) == 1) < MOST * where.size:
+        return label
     maps = np.full((2, shape[0] * shape[1]), np.nan)
     maps[:, where] = g + log_t, log_t
     surface = measured_surfaces(*maps.reshape(2, *shape)).flat[where]
