@@ -206,7 +206,7 @@ def refined(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
         Image.fromarray(room.image).save(f"scene/rgb/{name}.png")
         write_depth(f"scene/depth/{name}.png", measured, "mm")
         np.save(f"scene-priors/{name}.npy", rendered.network_like_prior(room.reference, seed=seed))
-    leadline("refine scene --unit mm --prior scene-priors -o refined --quiet")
+    leadline("refine scene --unit mm --prior scene-priors -o refined --outliers regions --quiet")
     return {"refine-sheet": Image.open("refined/contact_sheet.png").convert("RGB")}
 
 

@@ -240,6 +240,16 @@ group.main({shlex.split(f"{ALL} --sheet 0")!r}, prog_name="leadline")
     assert ["f3", "done"] in states
 
 
+def test_a_sheet_that_cannot_be_written_leaves_the_frames_and_the_table(here: Path) -> None:
+    Path("out/contact_sheet.png").mkdir(parents=True)
+    result = leadline(ALL)
+    assert result.exit_code == 1
+    assert "4 done, 0 skipped, 0 failed" in result.output
+    assert "error: out/contact_sheet.png: cannot be written" in result.output
+    assert "wrote out/frames.csv" in result.output
+    assert {row["state"] for row in rows().values()} == {"done"}
+
+
 def test_killed_and_resumed(here: Path) -> None:
     Path("script.py").write_text(
         "import os, signal\n"
