@@ -26,8 +26,9 @@ EXPLAINED = (0.2, 0.8)
 CLEAR, MIN_STEP = 3.5, 0.1
 """In units of the prior's error: a region whose median deviation is at most the first must have a sharper border, with
 steps larger than the second and than the upper bound of what edges explain."""
-MIN_UNEXPLAINED = 0.6
-"""Share of a region's border at which d must have a step that no edge explains."""
+MIN_UNEXPLAINED, MIN_OF_CLEAR = 0.6, 0.4
+"""Share of a region's border at which d must have a step that no edge explains; the second if its deviation is clear
+and the image border does not cut it off."""
 JUMP, TWO_SIDES = 0.75, 2.0
 """Of a region that the image border cuts off: the share of a step of d that must be a step of the measurements, and the
 number of such steps in units of the side of a square with as many cells, which has two sides in a corner."""
@@ -70,7 +71,8 @@ def label_regions(
     for n in range(1, count + 1):
         if seeds[n] < MIN_SEEDS or sizes[n] > MAX_SHARE * measured.sum():
             continue
-        confirmed = continuous[n] >= max(MIN_UNEXPLAINED * borders[n], np.sqrt(sizes[n]))
+        share = MIN_OF_CLEAR if typical[n] > CLEAR and not cut_off[n] else MIN_UNEXPLAINED
+        confirmed = continuous[n] >= max(share * borders[n], np.sqrt(sizes[n]))
         if cut_off[n] and typical[n] <= UNMISTAKABLE:
             deviates = typical[n] > (LESS_CLEAR if jumps[n] >= NEARLY_ALL * borders[n] else CLEAR)
             enough = max(MIN_UNEXPLAINED * borders[n], TWO_SIDES * np.sqrt(sizes[n]))
