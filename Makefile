@@ -66,21 +66,24 @@ pictures: $(DEV) browser
 # Every table of the docs with measured numbers but those of docs/speed.md, which `make bench` writes: some hours, on an
 # idle machine. DATA is a folder of scene folders, NETWORK an ONNX file with its card, FRAMES a folder of video frames.
 TABLES := out/tables
+# A pipe fails if the benchmark does, and tee shows the rows while they are measured.
+tables: SHELL := bash
+tables: .SHELLFLAGS := -o pipefail -c
 tables: $(DEV) $(BENCH)
 	@test -d "$(DATA)" -a -f "$(NETWORK)" -a -d "$(FRAMES)" || \
 	  { echo "name the data: make tables DATA=scenes NETWORK=model.onnx FRAMES=frames" >&2; exit 1; }
 	$(BIN)/leadline warm-up
 	mkdir -p $(TABLES)
-	$(BIN)/python benchmarks/outliers.py $(DATA) $(NETWORK) > $(TABLES)/outliers.txt
-	$(BIN)/python benchmarks/regions.py $(DATA) $(NETWORK) > $(TABLES)/regions.txt
-	$(BIN)/python benchmarks/uncertainty.py $(DATA) $(NETWORK) --size 480 > $(TABLES)/uncertainty.txt
-	$(BIN)/python benchmarks/sensors.py $(DATA) $(NETWORK) > $(TABLES)/sensors.txt
-	$(BIN)/python benchmarks/presets.py $(DATA) $(NETWORK) > $(TABLES)/presets.txt
-	NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/stream.py $(FRAMES) $(NETWORK) --preset paper > $(TABLES)/stream.txt
-	$(BIN)/python benchmarks/busy.py > $(TABLES)/busy.txt
-	$(BIN)/python benchmarks/throughput.py > $(TABLES)/throughput.txt
-	$(BIN)/python benchmarks/harness.py > $(TABLES)/harness.txt
-	$(BIN)/python benchmarks/torch_peers.py > $(TABLES)/torch_peers.txt
+	$(BIN)/python benchmarks/outliers.py $(DATA) $(NETWORK) | tee $(TABLES)/outliers.txt
+	$(BIN)/python benchmarks/regions.py $(DATA) $(NETWORK) | tee $(TABLES)/regions.txt
+	$(BIN)/python benchmarks/uncertainty.py $(DATA) $(NETWORK) --size 480 | tee $(TABLES)/uncertainty.txt
+	$(BIN)/python benchmarks/sensors.py $(DATA) $(NETWORK) | tee $(TABLES)/sensors.txt
+	$(BIN)/python benchmarks/presets.py $(DATA) $(NETWORK) | tee $(TABLES)/presets.txt
+	NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/stream.py $(FRAMES) $(NETWORK) --preset paper | tee $(TABLES)/stream.txt
+	$(BIN)/python benchmarks/busy.py | tee $(TABLES)/busy.txt
+	$(BIN)/python benchmarks/throughput.py | tee $(TABLES)/throughput.txt
+	$(BIN)/python benchmarks/harness.py | tee $(TABLES)/harness.txt
+	$(BIN)/python benchmarks/torch_peers.py | tee $(TABLES)/torch_peers.txt
 
 docs: $(DEV)
 	$(BIN)/mkdocs build --strict

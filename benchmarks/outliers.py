@@ -22,6 +22,7 @@ from pathlib import Path
 import numba
 import numpy as np
 from numpy.typing import NDArray
+from progress import show_progress
 from uncertainty import PRESETS, STRONG, load, names
 
 from leadline.base.arrays import BoolArray
@@ -111,7 +112,7 @@ def sensors(data: Path, network: Path) -> Iterator[str]:
     yield f"| scene | where | measurements | {' | '.join(heads)} |"
     yield "|---" * (3 + len(heads)) + "|"
     folders = SceneFolders(data)
-    for name in SENSORS:
+    for name in show_progress(SENSORS, len(SENSORS), "outliers, sensors"):
         scene = folders.load(name)
         reference, sparse = scene.reference, next(iter(scene.sparse.values())).values
         assert reference is not None
@@ -144,7 +145,8 @@ def main() -> None:
     found: dict[Key, list[float]] = defaultdict(list)
     with ProcessPoolExecutor(given.workers) as pool:
         work = partial(ratios, data=given.data, network=given.network, size=given.size)
-        for pairs in pool.map(work, names(SceneFolders(given.data))):
+        chosen = names(SceneFolders(given.data))
+        for pairs in show_progress(pool.map(work, chosen), len(chosen), "outliers, scenes"):
             for key, ratio in pairs:
                 found[key].append(ratio)
     lines = [f"| prior, what | outliers | {' | '.join(KINDS)} |", "|---" * (2 + len(KINDS)) + "|"]

@@ -250,6 +250,9 @@ def main() -> None:
             if chosen.only not in f"{case.scene} {case.description}":
                 continue
             folder = chosen.data / case.scene
+            if not folder.is_dir():
+                sys.stderr.write(f"{case.scene} is not in {chosen.data} and is left out\n")
+                continue
             work = output / f"{number:02d}-{case.scene.replace('/', '-')}"
             work.mkdir(parents=True, exist_ok=True)
             about = json.loads((folder / "scene.json").read_text(encoding="utf-8"))

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numba
+from progress import show_progress
 
 from leadline.bench.plan import plan_work_items
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
@@ -48,7 +49,8 @@ def seconds_per_record(width: int, height: int) -> dict[str, float]:
 
 def main() -> None:
     numba.set_num_threads(1)
-    spent = {name: seconds_per_record(width, height) for name, (_, width, height) in SUBSETS.items()}
+    sizes_of = show_progress(SUBSETS.items(), len(SUBSETS), "throughput, sizes")
+    spent = {name: seconds_per_record(width, height) for name, (_, width, height) in sizes_of}
     sizes = [f"{width}×{height}" for _, width, height in SUBSETS.values()]
     rows = [["method", *sizes, "core-hours"], ["---", *("---:" for _ in sizes), "---:"]]
     total = 0.0

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 from numpy.typing import NDArray
+from progress import show_progress
 
 from leadline.base.errors import InputError
 from leadline.bench.observations import simulate
@@ -170,7 +171,8 @@ def main() -> None:
     chosen = names(SceneFolders(given.data), given.further)
     with ProcessPoolExecutor(given.workers) as pool:
         work = partial(scores, data=given.data, network=given.network, size=given.size)
-        found = dict(pair for pairs in pool.map(work, chosen) for pair in pairs)
+        done = show_progress(pool.map(work, chosen), len(chosen), "uncertainty, scenes")
+        found = dict(pair for pairs in done for pair in pairs)
     sys.stdout.write("\n".join(tables(found)) + "\n")
 
 

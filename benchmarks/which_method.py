@@ -1,11 +1,11 @@
 """Which method when: error against the number of measurements, the quality of the prior, and noise.
 
-    python benchmarks/which_method.py SCENES MODEL.onnx RUN [-o FIGURES]
+    python benchmarks/which_method.py SCENES MODEL.onnx RUN [--sweep NAME] [-o FIGURES]
 
 SCENES contains scene folders with ``scene.json``, of which those with a reference are used; MODEL is the network of the
 weak prior. The three sweeps are ordinary runs in RUN, which a killed script continues. Three figures are written to
 FIGURES, and their numbers as JSON to RUN. Without SCENES and MODEL (``python benchmarks/which_method.py RUN``) the
-figures are drawn from existing runs.
+figures are drawn from existing runs. ``--sweep density`` makes one of the three.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ METHODS = (
     MethodEntry("natural-neighbour", priors="first"),
 )
 COUNTS = (50, 200, 1000, 5000, 20_000, 100_000)
+DENSEST = "share:0.9"  # the other pixels are scored
 QUALITIES = (0.0, 0.3, 0.6, 0.9, 1.0)
 NOISES = (0.0, 0.01, 0.03, 0.1, 0.3)
 
@@ -58,7 +59,7 @@ class Sweep:
     name: str
     title: str
     label: str  # of the axis
-    positions: tuple[float, ...]
+    positions: tuple[float, ...]  # empty: the mean numbers of measured pixels of the cases
     cases: tuple[str, ...]
     priors: tuple[str, ...]  # shares of the reference in the priors
     panels: tuple[str, ...] = ()  # titles, one per prior; without them the priors are the positions of one panel
@@ -69,9 +70,9 @@ SWEEPS = (
     Sweep(
         "density",
         "More measurements: every interpolation improves, one line for the image does not",
-        "measured pixels of an image",
-        tuple(map(float, COUNTS)),
-        tuple(f"random:{count}" for count in COUNTS),
+        "measured pixels of an image, up to nine in ten of all",
+        (),
+        (*(f"random:{count}" for count in COUNTS), DENSEST),
         ("0", "0.9"),
         (WEAK, STRONG),
     ),
@@ -132,6 +133,8 @@ def mean_errors(records: Sequence[Record]) -> dict[tuple[str, str, str], float]:
 def draw(sweep: Sweep, records: Sequence[Record]) -> Drawing:
     """The figure of a sweep: one panel per prior, or one panel whose axis is the prior."""
     means = mean_errors(records)
+    counts = {case: [record.measured for record in records if record.case == case] for case in sweep.cases}
+    places = sweep.positions or tuple(float(np.mean(found)) for found in counts.values())
     images = len({record.image for record in records})
     panels = sweep.panels or ("",)
     figure = new_figure(3.2 if len(panels) > 1 else 3.5, 6.6 if len(panels) > 1 else 5.2)
@@ -145,16 +148,14 @@ def draw(sweep: Sweep, records: Sequence[Record]) -> Drawing:
             if not sweep.panels:
                 keys = [(prior, sweep.cases[0]) for prior in sweep.priors]
             errors = [means[prior, case, method] for prior, case in keys]
-            positions = list(sweep.positions)
+            positions = list(places)
             if sweep.name == "noise":
                 positions[0] = positions[1] / 3  # a place for zero on the logarithmic axis
             width = 2.0 if method == "Ours (best)" else 1.1
             panel.plot(
                 positions, errors, color=colour, linestyle=line, linewidth=width, marker="o", ms=2.5, label=label
             )
-            numbers.setdefault(title or "errors", {})[method] = dict(
-                zip(map(str, sweep.positions), errors, strict=True)
-            )
+            numbers.setdefault(title or "errors", {})[method] = dict(zip(map(str, places), errors, strict=True))
             drawn += [error for error in errors if error > 0]
         panel.set_title(title)
         panel.set_xlabel(sweep.label)
@@ -173,11 +174,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", type=Path, metavar="SCENES MODEL RUN", help="or only RUN")
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/images"), metavar="FIGURES")
+    parser.add_argument("--sweep", choices=[sweep.name for sweep in SWEEPS], help="default: all three")
     options = parser.parse_args()
     *sources, folder = options.inputs
     if len(sources) not in (0, 2):
         parser.error("give SCENES, MODEL and RUN, or RUN alone.")
     for sweep in SWEEPS:
+        if options.sweep not in (None, sweep.name):
+            continue
         if sources:
             run(sweep, *(source.resolve() for source in sources), folder / sweep.name)
         drawing = draw(sweep, read_records(folder / sweep.name))

@@ -8,61 +8,56 @@ runs this script and the others beside it.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from picture_files import Pictures, draw_pictures, output_folder, run_command, write_scene
 from PIL import Image
 
-from leadline.apps.cli import group
 from leadline.batch.outputs import write_cloud
+from leadline.bench.metrics import relative_error
 from leadline.bench.observations import simulate
-from leadline.datasets import Scene
-from leadline.datasets.rendered import network_like_prior, render
-from leadline.geometry.cameras import Camera
-from leadline.io.cameras import camera_record
+from leadline.datasets.rendered import Kind, render
 from leadline.io.ros.messages import decode_depth
-from leadline.report.colour import colour_range, colourise
+from leadline.report.colour import colour_range, colourise, draw_measurements
 from leadline.report.tiles import ColourBar, Tile, draw_panel, draw_preview
 
 WIDTH, HEIGHT = 640, 480
-LARGEST = 150_000  # bytes of a picture
 COLMAP_POINTS = 900
+PRIOR_POINTS = 200
+SENSORS: dict[Kind, str] = {"street": "a LiDAR with 32 lines", "desk": "a depth camera, which sees through glass"}
+PATTERNS: dict[Kind, dict[str, str]] = {
+    "room": {
+        "randperm:500": "NYU: random points",
+        "corners:150": "points of odometry, as VOID's",
+        "lowres:16": "PriorDA: low resolution",
+        "square:160": "PriorDA: a missing square",
+    },
+    "street": {
+        "lidar:64": "KITTI: 64 lines",
+        "lidar:64+lines:16": "thinned to 16 lines",
+        "lidar:64+outliers:0.05": "robustness: outliers",
+        "lidar:64+shift:12:6": "robustness: registration",
+    },
+}
 SHOWN_GRADIENT = 99.5  # percentile at the dark end of its colours
 
 
-def leadline(line: str) -> None:
-    group.main(line.split(), prog_name="leadline", standalone_mode=False)
-
-
-def write_files(scene: Scene) -> tuple[np.ndarray, Camera]:
-    """Image, prior and camera of a scene in the current folder; returns its depth and camera."""
-    assert scene.reference is not None
-    assert isinstance(scene.camera, Camera)
-    Image.fromarray(scene.image).save("photo.png")
-    np.save("prior.npy", network_like_prior(scene.reference))
-    Path("cam.json").write_text(json.dumps(camera_record(scene.camera)), encoding="utf-8")
-    return scene.reference, scene.camera
-
-
-def lidar() -> Image.Image:
+def lidar() -> Pictures:
     """The preview of a street that a LiDAR with 32 lines has measured."""
     scene = render(WIDTH, HEIGHT, kind="street")
-    _, camera = write_files(scene)
+    _, camera = write_scene(scene)
     sparse = simulate(scene, "lidar:32", dataset="docs").sparse
     write_cloud(Path("sweep.ply"), camera, sparse, scene.image, edge_filter=False)
-    leadline("complete photo.png --points sweep.ply --camera cam.json --prior prior.npy -o out --quiet")
-    return Image.open("out/photo_preview.png").convert("RGB")
+    run_command("complete photo.png --points sweep.ply --camera cam.json --prior prior.npy -o out --quiet")
+    return {"guide-lidar": Image.open("out/photo_preview.png").convert("RGB")}
 
 
-def colmap() -> Image.Image:
+def colmap() -> Pictures:
     """The preview of an image of a COLMAP model with points at the corners of a rendered room."""
     scene = render(WIDTH, HEIGHT)
-    _, camera = write_files(scene)
+    _, camera = write_scene(scene)
     sparse = simulate(scene, f"corners:{COLMAP_POINTS}", dataset="docs").sparse
     rows, columns = np.nonzero(np.isfinite(sparse))
     points = camera.points(sparse)[rows, columns]
@@ -88,18 +83,18 @@ def colmap() -> Image.Image:
     }
     for name, text in files.items():
         Path(f"sparse/{name}.txt").write_text(text, encoding="utf-8")
-    leadline("colmap sparse --images images --prior priors -o out --quiet")
-    return Image.open("out/photo_preview.png").convert("RGB")
+    run_command("colmap sparse --images images --prior priors -o out --quiet")
+    return {"guide-colmap": Image.open("out/photo_preview.png").convert("RGB")}
 
 
-def bag() -> Image.Image:
+def bag() -> Pictures:
     """The depth topic that `leadline bag` adds for a frame of the street, beside the image."""
     from rosbags.highlevel import AnyReader
     from rosbags.rosbag2 import StoragePlugin, Writer
     from rosbags.typesys import Stores, get_typestore
 
     scene = render(WIDTH, HEIGHT, kind="street", seed=2)
-    _, camera = write_files(scene)
+    _, camera = write_scene(scene)
     sparse = simulate(scene, "lidar:32", dataset="docs").sparse
     points = np.ascontiguousarray(camera.points(sparse)[np.isfinite(sparse)].astype(np.float32))
     store = get_typestore(Stores.ROS2_HUMBLE)
@@ -130,35 +125,35 @@ def bag() -> Image.Image:
     topics = "--image /camera/image --camera-info /camera/camera_info --points /lidar/points"
     Path("priors").mkdir()
     Path("prior.npy").rename("priors/1.000000000.npy")
-    leadline(f"bag drive {topics} --prior priors -o depth.mcap --quiet")
+    run_command(f"bag drive {topics} --prior priors -o depth.mcap --quiet")
     with AnyReader([Path("depth.mcap")]) as reader:
         found = [
             decode_depth(reader.deserialize(raw, connection.msgtype))
             for connection, _, raw in reader.messages()
             if connection.topic == "/leadline/depth/image"
         ]
-    return draw_preview(scene.image, found[0])
+    return {"guide-bag": draw_preview(scene.image, found[0])}
 
 
-def diagnosis() -> Image.Image:
+def diagnosis() -> Pictures:
     """The plot of linearity of an image of a small run."""
-    leadline("bench run smoke -o RUN")
-    leadline("diagnose --run RUN --image room-0 -o DIAGNOSIS")
-    return Image.open("DIAGNOSIS/linearity.png").convert("RGB")
+    run_command("bench run smoke -o RUN")
+    run_command("diagnose --run RUN --image room-0 -o DIAGNOSIS")
+    return {"guide-diagnosis": Image.open("DIAGNOSIS/linearity.png").convert("RGB")}
 
 
-def gradient() -> Image.Image:
+def gradient() -> Pictures:
     """A completion on tensors, and the gradient of its error with respect to the prior."""
     import torch
 
     import leadline.torch as lt
 
     scene = render(WIDTH // 2, HEIGHT // 2)
-    depth, _ = write_files(scene)
+    depth, _ = write_scene(scene)
     sparse = torch.from_numpy(simulate(scene, "distributed", dataset="docs").sparse)
     prior = torch.from_numpy(np.load("prior.npy")).requires_grad_()
     found = lt.complete(prior, sparse)
-    (found.depth - torch.from_numpy(depth)).abs().mean().backward()
+    (found.depth - torch.from_numpy(depth)).abs().mean().backward()  # type: ignore[no-untyped-call]
     assert prior.grad is not None
     size = prior.grad.abs().numpy()
     high = float(np.percentile(size, SHOWN_GRADIENT))
@@ -170,40 +165,68 @@ def gradient() -> Image.Image:
         Tile(completed, "out.depth", "", bar),
         Tile(colourise(size, low=0, high=high, scheme="error"), "prior.grad of the mean error", "dark: large"),
     ]
-    return draw_panel([tiles], tile_width=360)
+    return {"guide-torch": draw_panel([tiles], tile_width=360)}
 
 
-PICTURES = {
-    "guide-lidar": lidar,
-    "guide-colmap": colmap,
-    "guide-bag": bag,
-    "guide-diagnosis": diagnosis,
-    "guide-torch": gradient,
-}
+def prior() -> Pictures:
+    """The same measurements without a prior and with one that has the errors of a network."""
+    scene = render(WIDTH, HEIGHT)
+    depth, _ = write_scene(scene)
+    sparse = simulate(scene, f"random:{PRIOR_POINTS}", dataset="docs").sparse
+    np.save("sparse.npy", sparse)
+    low, high = colour_range(depth)
+    bar = ColourBar("depth", f"{low:.1f} m", f"{high:.1f} m")
+    measured = draw_measurements(sparse, scene.image, low=low, high=high)
+    tiles = [
+        Tile(measured, "photo.png, sparse.npy", f"{PRIOR_POINTS} measurements"),
+        Tile(colourise(np.load("prior.npy")), "prior.npy", "relative depth, without a unit"),
+    ]
+    for name in ("none", "prior.npy"):
+        run_command(f"complete photo.png --sparse sparse.npy --unit m --prior {name} -o out --format npy --overwrite")
+        found = np.load("out/photo_depth.npy")
+        caption = f"AbsRel {100 * float(np.nanmean(relative_error(found, depth))):.1f} %"
+        tiles.append(Tile(colourise(found, low=low, high=high), f"--prior {name}", caption, bar))
+    return {"guide-prior": draw_panel([tiles], tile_width=320)}
 
 
-def save(picture: Image.Image, path: Path) -> None:
-    if picture.width > 1400:
-        picture = picture.resize((1400, round(picture.height * 1400 / picture.width)), Image.Resampling.LANCZOS)
-    for quality in (88, 80, 70, 60):
-        picture.save(path, "JPEG", quality=quality, optimize=True)
-        if path.stat().st_size <= LARGEST:
-            return
-    raise ValueError(f"{path} has {path.stat().st_size} bytes")
+def patterns() -> Pictures:
+    """What the benchmarks of the field measure, on a rendered room and street."""
+    rows = []
+    for kind, names in PATTERNS.items():
+        scene = render(WIDTH, HEIGHT, kind=kind)
+        assert scene.reference is not None
+        low, high = colour_range(scene.reference)
+        tiles = []
+        for name, title in names.items():
+            found = simulate(scene, name, dataset="docs")
+            picture = draw_measurements(found.sparse, scene.image, low=low, high=high)
+            tiles.append(Tile(picture, title, f"{name}, {found.count} pixels"))
+        rows.append(tiles)
+    return {"guide-patterns": draw_panel(rows, tile_width=330)}
 
 
-def main(arguments: Sequence[str]) -> None:
-    folder = Path(arguments[0] if arguments else Path(__file__).parent / "images").resolve()
-    start = Path.cwd()
-    for name, make in PICTURES.items():
-        with tempfile.TemporaryDirectory() as temporary:
-            os.chdir(temporary)
-            try:
-                save(make(), folder / f"{name}.jpg")
-            finally:
-                os.chdir(start)
-        sys.stdout.write(f"wrote {folder / name}.jpg\n")
+def scenes() -> Pictures:
+    """What a data set gives for an image, on the three rendered ones."""
+    rows: list[list[Tile]] = []
+    for kind in SENSORS:
+        scene = render(WIDTH, HEIGHT, kind=kind)
+        assert scene.reference is not None
+        low, high = colour_range(scene.reference)
+        bar = ColourBar("depth", f"{low:.1f} m", f"{high:.1f} m")
+        sparse = scene.sparse["sensor"].values if scene.sparse else simulate(scene, "lidar:32", dataset="docs").sparse
+        measured = draw_measurements(sparse, scene.image, low=low, high=high)
+        if scene.sparse:
+            measured = colourise(sparse, low=low, high=high)
+        rows.append(
+            [
+                Tile(scene.image, "scene.image", scene.name),
+                Tile(colourise(scene.reference, low=low, high=high), "scene.reference", "NaN is grey", bar),
+                Tile(measured, "scene.sparse", SENSORS[kind]),
+            ]
+        )
+    return {"guide-scenes": draw_panel(rows, tile_width=330)}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    makers = (lidar, colmap, bag, diagnosis, gradient, prior, patterns, scenes)
+    draw_pictures(makers, output_folder(sys.argv[1:]))

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from picture_files import Pictures, draw_pictures, output_folder, run_command, write_scene
 from PIL import Image
 
-from leadline.apps.cli import group
 from leadline.base.arrays import FloatArray
 from leadline.batch.outputs import PixelOrigin
 from leadline.bench.metrics import normals, relative_error
@@ -41,14 +40,9 @@ BESIDE, ABOVE = 0.35, 0.25  # metres from the camera to the LiDAR
 BEAMS, STEPS = 64, 700
 FORWARD = np.array([[0.0, -1, 0], [0, 0, -1], [1, 0, 0]])  # a LiDAR's axes to a camera's
 ZONE = 10  # pixels of the picture across one of the phone's
-LARGEST, LARGEST_DEMO = 150_000, 230_000  # bytes of a picture, and of the README's first one
 PANEL_GAP, DEMO_ROWS = 22, 3  # pixels between the rows of a panel, and rows of the demo's panel to show
 GLASS, WINDOW = np.s_[180:300, 60:200], np.s_[60:150, 380:520]  # rows and columns of two panes
 ERROR = 0.06  # relative error at the dark end
-
-
-def leadline(line: str) -> None:
-    group.main(line.split(), prog_name="leadline", standalone_mode=False)
 
 
 def sweep() -> FloatArray:
@@ -75,15 +69,15 @@ def error_tile(path: str, reference: FloatArray, title: str) -> Tile:
     return Tile(picture, title, caption, ColourBar("error", "0", f"{ERROR:.0%}"))
 
 
-def lidar(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+def lidar(scene: Scene, reference: FloatArray) -> Pictures:
     np.save("sweep.npy", sweep().astype(np.float32))
     project = "project sweep.npy --camera cam.json --extrinsics T.json --image photo.png -o sparse.npy --quiet"
-    leadline(f"{project} --max-range 5.5")
+    run_command(f"{project} --max-range 5.5")
     found = {"sensor-points": Image.open("sparse_points.png").convert("RGB")}
     rows: list[list[Tile]] = [[], []]
     low, high = colour_range(reference)
     for title in ("--no-see-through", "default", "--see-through-radius 40"):
-        leadline(f"{project} {'' if title == 'default' else title}")
+        run_command(f"{project} {'' if title == 'default' else title}")
         complete("--sparse sparse.npy --unit m", "lidar")
         sparse = np.load("sparse.npy")
         errors = relative_error(sparse, reference)
@@ -96,10 +90,10 @@ def lidar(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
 
 
 def complete(options: str, output: str) -> None:
-    leadline(f"complete photo.png {options} --prior prior.npy -o {output} --format npy --quiet --overwrite")
+    run_command(f"complete photo.png {options} --prior prior.npy -o {output} --format npy --quiet --overwrite")
 
 
-def phone(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+def phone(scene: Scene, reference: FloatArray) -> Pictures:
     """A map of 64x48 whose pixels are means, and which knows where these lie on two surfaces."""
     blocks = reference.reshape(HEIGHT // ZONE, ZONE, WIDTH // ZONE, ZONE).swapaxes(1, 2)
     mean, spread = blocks.mean(axis=(2, 3)), np.ptp(blocks, axis=(2, 3)) / blocks.mean(axis=(2, 3))
@@ -126,7 +120,7 @@ def phone(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     return {"sensor-confidence": draw_panel([first, second], tile_width=360)}
 
 
-def stereo(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+def stereo(scene: Scene, reference: FloatArray) -> Pictures:
     """An active stereo camera: noise that grows with the square of the distance, and holes."""
     random = np.random.default_rng(0)
     noisy = reference + random.normal(0, 1, reference.shape) * 0.006 * reference**2
@@ -150,7 +144,7 @@ def stereo(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     return {"sensor-noise": draw_panel([tiles], tile_width=360)}
 
 
-def glass(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+def glass(scene: Scene, reference: FloatArray) -> Pictures:
     """A stereo camera that measures what lies behind two panes of glass: a quarter too far, and a plane."""
     rows, columns = np.indices(reference.shape)
     measured = np.where((rows % 8 == 4) & (columns % 8 == 4), reference, np.nan)
@@ -188,7 +182,7 @@ def glass(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     }
 
 
-def refined(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+def refined(scene: Scene, reference: FloatArray) -> Pictures:
     """An RGB-D folder of three rooms: a sensor with holes, and one frame with a pane that it looks through."""
     random = np.random.default_rng(0)
     for name in ("scene/rgb", "scene/depth", "scene-priors"):
@@ -206,11 +200,11 @@ def refined(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
         Image.fromarray(room.image).save(f"scene/rgb/{name}.png")
         write_depth(f"scene/depth/{name}.png", measured, "mm")
         np.save(f"scene-priors/{name}.npy", rendered.network_like_prior(room.reference, seed=seed))
-    leadline("refine scene --unit mm --prior scene-priors -o refined --outliers regions --quiet")
+    run_command("refine scene --unit mm --prior scene-priors -o refined --outliers regions --quiet")
     return {"refine-sheet": Image.open("refined/contact_sheet.png").convert("RGB")}
 
 
-def surfaces(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+def surfaces(scene: Scene, reference: FloatArray) -> Pictures:
     """Clouds with and without flying pixels, and a mesh, seen from the side."""
     assert isinstance(scene.camera, Camera)
     sparse = observe(reference, "distributed").sparse
@@ -247,7 +241,7 @@ def splat(points: FloatArray, colours: NDArray[np.uint8], camera: Camera) -> NDA
     return picture
 
 
-def presets(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+def presets(scene: Scene, reference: FloatArray) -> Pictures:
     """Error and normals of both presets on the paper's grid of cell means."""
     assert isinstance(scene.camera, Camera)
     np.save("grid.npy", observe(reference, "distributed").sparse)
@@ -263,58 +257,37 @@ def presets(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
     return {"beyond-presets": draw_panel([errors, surfaces], tile_width=420)}
 
 
-def demo(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+def demo(scene: Scene, reference: FloatArray) -> Pictures:
     """The upper three rows of the panel that `leadline demo` writes."""
-    leadline("demo -o demo")
+    run_command("demo -o demo")
     panel = Image.open("demo/demo.png").convert("RGB")
     blank = np.flatnonzero((np.asarray(panel) == 255).all(axis=(1, 2)))
     # The rows of the panel are separated by blank lines, the widest of which lie below the captions.
     starts = blank[np.flatnonzero(np.diff(blank, prepend=-2) > 1)]
     ends = np.append(blank[np.flatnonzero(np.diff(blank) > 1)], blank[-1])
     gaps = [int(start) for start, end in zip(starts, ends, strict=True) if end - start >= PANEL_GAP and start > 0]
-    panel = panel.crop((0, 0, panel.width, gaps[DEMO_ROWS - 1] + PANEL_GAP))
-    return {"demo": panel.resize((1400, round(panel.height * 1400 / panel.width)), Image.Resampling.LANCZOS)}
+    return {"demo": panel.crop((0, 0, panel.width, gaps[DEMO_ROWS - 1] + PANEL_GAP))}
 
 
-def figures(scene: Scene, reference: FloatArray) -> dict[str, Image.Image]:
+def figures(scene: Scene, reference: FloatArray) -> Pictures:
     """Figures of a small run, and one of the paper's published numbers."""
-    leadline("bench run smoke -o RUN")
-    leadline("figures RUN regions qualitative -o FIGURES")
-    leadline("figures --published macro -o FIGURES")
+    run_command("bench run smoke -o RUN")
+    run_command("figures RUN regions qualitative -o FIGURES")
+    run_command("figures --published macro -o FIGURES")
     names = ("regions", "qualitative", "macro")
     return {f"figure-{name}": Image.open(f"FIGURES/{name}.png").convert("RGB") for name in names}
 
 
-def save(picture: Image.Image, path: Path) -> None:
-    largest = LARGEST_DEMO if path.stem == "demo" else LARGEST
-    for quality in (88, 80, 70, 60):
-        picture.save(path, "JPEG", quality=quality, optimize=True)
-        if path.stat().st_size <= largest:
-            return
-    raise ValueError(f"{path} has {path.stat().st_size} bytes")
-
-
-def main(arguments: Sequence[str]) -> None:
-    folder = Path(arguments[0] if arguments else Path(__file__).parent / "images").resolve()
+def main(folder: Path) -> None:
     scene = rendered.render(WIDTH, HEIGHT)
-    assert scene.reference is not None
-    assert isinstance(scene.camera, Camera)
-    start = Path.cwd()
-    with tempfile.TemporaryDirectory() as temporary:
-        os.chdir(temporary)
-        try:
-            Image.fromarray(scene.image).save("photo.png")
-            np.save("prior.npy", rendered.network_like_prior(scene.reference))
-            names = ("width", "height", "fx", "fy", "cx", "cy")
-            content = {name: getattr(scene.camera, name) for name in names}
-            Path("cam.json").write_text(json.dumps(content), encoding="utf-8")
-            for make in (demo, lidar, phone, stereo, glass, refined, surfaces, presets, figures):
-                for name, picture in make(scene, scene.reference).items():
-                    save(picture, folder / f"{name}.jpg")
-                    sys.stdout.write(f"wrote {folder / name}.jpg\n")
-        finally:
-            os.chdir(start)
+
+    def prepared(make: Callable[[Scene, FloatArray], Pictures]) -> Pictures:
+        reference, _ = write_scene(scene)
+        return make(scene, reference)
+
+    makers = (demo, lidar, phone, stereo, glass, refined, surfaces, presets, figures)
+    draw_pictures((partial(prepared, make) for make in makers), folder)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(output_folder(sys.argv[1:]))

@@ -11,24 +11,24 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import threading
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from picture_files import output_folder, run_command, working_folder
 from PIL import Image
 
-from leadline.apps.cli import group
 from leadline.apps.studio.server import Studio
 from leadline.priors.predictor import Predictor
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, ViewportSize
 
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 GAP = 20  # pixels between two screens in one picture
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 def open_page(browser: Browser, url: str, example: str | None, **settings: object) -> Page:
@@ -94,10 +94,10 @@ def make_pictures(browser: Browser, url: str, folder: Path) -> None:
 
 def make_report_pictures(browser: Browser, folder: Path) -> None:
     """The report of a small run: its upper part, the pictures of one image, and three screens of a phone."""
-    with tempfile.TemporaryDirectory() as temporary:
-        report = Path(temporary) / "report.html"
-        for line in (f"bench run smoke -o {temporary}/RUN", f"bench report {temporary}/RUN --html {report}"):
-            group.main(line.split(), prog_name="leadline", standalone_mode=False)
+    with working_folder():
+        report = Path("report.html").resolve()
+        run_command("bench run smoke -o RUN")
+        run_command("bench report RUN --html report.html")
         page = browser.new_context(viewport={"width": 1280, "height": 1330}).new_page()
         page.goto(report.as_uri())
         page.wait_for_selector("#scores table")
@@ -135,7 +135,7 @@ def show_images(page: Page) -> None:
 def main() -> None:
     from playwright.sync_api import sync_playwright
 
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "images"
+    folder = output_folder(sys.argv[1:])
     chromium = os.environ.get("LEADLINE_CHROMIUM") or shutil.which("chromium")
     studio = Studio("127.0.0.1", 0, {"none": Predictor("none")})
     thread = threading.Thread(target=studio.serve)

@@ -1,4 +1,4 @@
-"""The pictures of docs/colmap.md: the rendered room seen by many cameras, through ``leadline colmap`` and ``fuse``.
+"""The pictures of docs/colmap.md and docs/streams.md: the rendered room seen by many cameras.
 
     python docs/make_views_pictures.py [FOLDER]
 
@@ -10,26 +10,31 @@ is downloaded. FOLDER is docs/images by default.
 from __future__ import annotations
 
 import math
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from unittest import mock
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from picture_files import Pictures, draw_pictures, output_folder, run_command
 from PIL import Image
+from scipy.ndimage import gaussian_filter
 from scipy.spatial.transform import Rotation
 
-from leadline.apps.cli import group
-from leadline.base.arrays import FloatArray
+import leadline
+from leadline.base.arrays import BoolArray, FloatArray
 from leadline.batch.fusion import FusionOptions, StoredViews, fuse
+from leadline.bench.metrics import relative_error
 from leadline.datasets import rendered
-from leadline.datasets.rendered import renderer
+from leadline.datasets.rendered.renderer import render_setting
+from leadline.datasets.rendered.room import ROOM
 from leadline.geometry.cameras import Camera
 from leadline.geometry.poses import invert_transform, transform_points
 from leadline.io.views.posed import read_views
-from leadline.report.tiles import Tile, draw_panel
+from leadline.report.colour import colourise, draw_measurements
+from leadline.report.tiles import ColourBar, Tile, draw_panel
 from leadline.report.turntable import (
     Mesh,
     draw_mesh,
@@ -44,10 +49,25 @@ POINTS = 60  # that are made from each picture
 TRACK = 4  # pictures that observe a point
 FEATURE_PX = 0.8  # error of a feature
 VOXEL = 0.02
-LARGEST = 150_000  # bytes of a picture
+FRAMES, FRAME_SIZE = 40, (320, 240)  # of a video
+MEASURED, NOISE = 80, 0.03  # measurements of each frame, and their relative error
+# Another error of the prior, as of a network: size in log depth, width in pixels, correlation between frames.
+DRIFT, DRIFT_WIDTH, DRIFT_MEMORY = 0.1, 30, 0.95
+SLICE = 150  # row whose errors are shown over time
+ERROR = 0.1  # relative error at the dark end
 
 
-def pose_of(position: FloatArray, yaw: float, pitch: float) -> FloatArray:
+class View(NamedTuple):
+    """A picture of the room."""
+
+    name: str
+    camera: Camera
+    pose: NDArray[np.float64]  # camera to world
+    image: NDArray[np.uint8]
+    depth: NDArray[np.float32]
+
+
+def pose_of(position: NDArray[np.float64], yaw: float, pitch: float) -> NDArray[np.float64]:
     """Camera to world with y down; the axes of the renderer, with y up, are not right-handed."""
     pose = np.eye(4)
     pose[:3, 0] = (math.cos(yaw), 0, -math.sin(yaw))
@@ -57,28 +77,28 @@ def pose_of(position: FloatArray, yaw: float, pitch: float) -> FloatArray:
     return pose
 
 
-def render_views() -> list[tuple[str, Camera, FloatArray, FloatArray, FloatArray]]:
-    """Name, camera, pose, picture and depth of cameras on an arc through the room."""
+def render_views(shares: FloatArray, width: int, height: int) -> list[View]:
+    """Views at some `shares` of an arc through the room, between -1 and 1."""
     views = []
-    for number, share in enumerate(np.linspace(-1, 1, VIEWS)):
+    for number, share in enumerate(shares.tolist()):
         moved = np.array([0.7 * share, 0.12 * math.sin(5 * share), 0.1 * abs(share)])
-        position = np.array(renderer.CAMERA_POSITION) + moved
-        yaw, pitch = renderer.CAMERA_YAW - 0.16 * share, renderer.CAMERA_PITCH + 0.05 * math.cos(4 * share)
-        patch = {"CAMERA_POSITION": tuple(position), "CAMERA_YAW": yaw, "CAMERA_PITCH": pitch}
-        with mock.patch.multiple(renderer, **patch):
-            scene = rendered.render(WIDTH, HEIGHT)
+        position = np.array(ROOM.eye) + moved
+        yaw, pitch = ROOM.yaw - 0.16 * share, ROOM.pitch + 0.05 * math.cos(4 * share)
+        x, y, z = position.tolist()
+        scene = render_setting(replace(ROOM, eye=(x, y, z), yaw=yaw, pitch=pitch), width, height)
         assert isinstance(scene.camera, Camera)
         assert scene.reference is not None
-        views.append((f"{number:03d}", scene.camera, pose_of(position, yaw, pitch), scene.image, scene.reference))
+        views.append(View(f"{number:03d}", scene.camera, pose_of(position, yaw, pitch), scene.image, scene.reference))
     return views
 
 
-def write_model(views: Sequence[tuple[str, Camera, FloatArray, FloatArray, FloatArray]]) -> None:
+def write_model(views: Sequence[View]) -> None:
     """Write pictures, priors and a COLMAP model into the current folder."""
     rng = np.random.default_rng(0)
     for name in ("images", "priors", "sparse/0"):
         Path(name).mkdir(parents=True)
-    poses, rows = [], []
+    poses: list[str] = []
+    rows: list[str] = []
     for number, (name, camera, pose, image, depth) in enumerate(views):
         Image.fromarray(image).save(f"images/{name}.jpg", quality=95)
         np.save(f"priors/{name}.npy", rendered.network_like_prior(depth, seed=number))
@@ -93,20 +113,20 @@ def write_model(views: Sequence[tuple[str, Camera, FloatArray, FloatArray, Float
             observers = np.flatnonzero(column)
             if len(observers) >= TRACK:
                 track = np.sort(rng.choice(observers, TRACK, replace=False))
-                spread = np.ptp([views[index][2][0, 3] for index in track])  # baseline in metres
+                spread = np.ptp([views[index].pose[0, 3] for index in track])  # baseline in metres
                 distance = float(np.linalg.norm(place - pose[:3, 3]))
                 error = rng.normal(0, FEATURE_PX * distance / (camera.fx * max(spread, 0.2)))
                 moved = pose[:3, 3] + (place - pose[:3, 3]) * (1 + error)
                 text = " ".join(f"{index + 1} 0" for index in track)
                 rows.append(f"{len(rows) + 1} {' '.join(map(repr, moved.tolist()))} 9 9 9 {FEATURE_PX} {text}")
-    camera = views[0][1]
+    camera = views[0].camera
     lens = " ".join(map(repr, (camera.fx, camera.fy, camera.cx + 0.5, camera.cy + 0.5)))
     Path("sparse/0/cameras.txt").write_text(f"1 PINHOLE {WIDTH} {HEIGHT} {lens}\n", encoding="utf-8")
     Path("sparse/0/images.txt").write_text("\n".join(poses) + "\n", encoding="utf-8")
     Path("sparse/0/points3D.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
-def sees(view: tuple[str, Camera, FloatArray, FloatArray, FloatArray], places: FloatArray) -> FloatArray:
+def sees(view: View, places: NDArray[np.float64]) -> BoolArray:
     _, camera, pose, _, depth = view
     points = transform_points(places, invert_transform(pose))
     with np.errstate(invalid="ignore"):
@@ -118,7 +138,7 @@ def sees(view: tuple[str, Camera, FloatArray, FloatArray, FloatArray], places: F
     return result
 
 
-def draw_pictures() -> dict[str, Image.Image]:
+def draw_views() -> Pictures:
     """The turntable and the slice of the room, each picture alone and all together."""
     listed = read_views("out")
     camera = Camera.from_view_angle(480, 360, 62.0)
@@ -142,29 +162,44 @@ def draw_pictures() -> dict[str, Image.Image]:
     return {"views-mesh": draw_panel(rows, tile_width=480), "views-slice": draw_panel(cuts, tile_width=480)}
 
 
-def save(picture: Image.Image, path: Path) -> None:
-    for quality in (88, 80, 70, 60):
-        picture.save(path, "JPEG", quality=quality, optimize=True)
-        if path.stat().st_size <= LARGEST:
-            return
-    raise ValueError(f"{path} has {path.stat().st_size} bytes")
+def room() -> Pictures:
+    """The room through the command, in the current folder."""
+    write_model(render_views(np.linspace(-1, 1, VIEWS), WIDTH, HEIGHT))
+    run_command("colmap sparse/0 --images images --prior priors -o out --consistent --min-track 2 --quiet")
+    return draw_views()
 
 
-def main(arguments: Sequence[str]) -> None:
-    folder = Path(arguments[0] if arguments else Path(__file__).parent / "images").resolve()
-    start = Path.cwd()
-    with tempfile.TemporaryDirectory() as temporary:
-        os.chdir(temporary)
-        try:
-            write_model(render_views())
-            line = "colmap sparse/0 --images images --prior priors -o out --consistent --min-track 2 --quiet"
-            group.main(line.split(), prog_name="leadline", standalone_mode=False)
-            for name, picture in draw_pictures().items():
-                save(picture, folder / f"{name}.jpg")
-                sys.stdout.write(f"wrote {folder / name}.jpg\n")
-        finally:
-            os.chdir(start)
+def stream() -> Pictures:
+    """A camera that moves slowly: the errors in one row of the image over time, as single frames and as a stream."""
+    rng = np.random.default_rng(0)
+    frames = render_views(np.linspace(-0.6, 0.2, FRAMES), *FRAME_SIZE)
+    video = leadline.Stream()
+    depths: dict[str, list[FloatArray]] = {"complete(...)": [], "stream(..., camera_to_world=...)": []}
+    drift = np.zeros(FRAME_SIZE[::-1])
+    for number, (_, camera, pose, _, depth) in enumerate(frames):
+        change = gaussian_filter(rng.normal(size=drift.shape), DRIFT_WIDTH)
+        change /= change.std()
+        drift = change if number == 0 else DRIFT_MEMORY * drift + math.sqrt(1 - DRIFT_MEMORY**2) * change
+        prior = rendered.network_like_prior(depth) * np.exp(DRIFT * drift)
+        sparse = np.full_like(depth, np.nan)
+        chosen = rng.choice(depth.size, MEASURED, replace=False)
+        sparse.flat[chosen] = depth.flat[chosen] * (1 + NOISE * rng.normal(size=MEASURED))
+        results = (
+            leadline.complete(prior, sparse),
+            video(prior, sparse, camera=camera, camera_to_world=pose),
+        )
+        for found, result in zip(depths.values(), results, strict=True):
+            found.append(result.depth)
+    last = draw_measurements(sparse, frames[-1].image, low=float(depth.min()), high=float(depth.max()))
+    tiles = [Tile(last, f"frame {FRAMES} of {FRAMES}", f"{MEASURED} measurements with {NOISE:.0%} noise")]
+    for title, found in depths.items():
+        errors = [relative_error(result, view.depth) for result, view in zip(found, frames, strict=True)]
+        rows = np.repeat([error[SLICE] for error in errors], FRAME_SIZE[1] // FRAMES, axis=0)
+        picture = colourise(rows, low=0, high=ERROR, scheme="error")
+        caption = f"one row over time, AbsRel {100 * float(np.mean(errors)):.1f} %"
+        tiles.append(Tile(picture, title, caption, ColourBar("error", "0", f"{ERROR:.0%}")))
+    return {"guide-stream": draw_panel([tiles], tile_width=400)}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    draw_pictures([room, stream], output_folder(sys.argv[1:]))

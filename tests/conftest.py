@@ -1,4 +1,4 @@
-"""What the numerical tests share: a seed of each test's own."""
+"""What tests share: a seed of each test's own, and a folder with the files that the commands' examples name."""
 
 from __future__ import annotations
 
@@ -43,3 +43,14 @@ def one_thread_a_worker() -> None:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers that depend on the test's name alone, so that order and selection never matter."""
     return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with the files that the examples in the help name, and a cache of its own."""
+    from support.cli_frames import prepare  # most tests need no command line
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    prepare()
+    return tmp_path

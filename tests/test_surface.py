@@ -82,6 +82,13 @@ def test_public_names() -> None:
     assert set(leadline.__all__) <= set(dir(leadline))
 
 
+def test_the_page_of_the_api_has_the_public_names() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    public = text.partition("## How it is computed")[0]
+    documented = {found.rpartition(".")[2] for found in re.findall(r"^::: (\S+)$", public, flags=re.MULTILINE)}
+    assert documented == {name for name in PUBLIC if not name.startswith("_")}
+
+
 def test_one_version_everywhere() -> None:
     import leadline
 

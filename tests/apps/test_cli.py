@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,27 +20,9 @@ from leadline.core import pipeline
 from leadline.core.options import CompletionOptions
 from leadline.geometry.grids import scatter_nearest
 from leadline.io.depth import read_depth
-from support.cli_frames import ALL, ONE, SHAPE, environment, leadline, make_maps, prepare, replace_file, run
+from support.cli_frames import ALL, ONE, SHAPE, environment, leadline, make_maps, refused, replace_file, run
 
 HALF_MILLIMETRE = 0.5e-3 + 1e-6  # a PNG in mm rounds to the nearest count; the rest is float32
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    prepare()
-    return tmp_path
-
-
-def refused(line: str) -> str:
-    """The one line with which a command is refused."""
-    result = leadline(line)
-    assert result.exit_code == 2, result.output
-    lines = [text for text in result.output.splitlines() if not text.startswith("note:")]
-    assert len(lines) == 1, result.output
-    assert lines[0].startswith("error: ")
-    return lines[0]
 
 
 # ---- help, version, info
@@ -116,6 +100,14 @@ def test_doctor_prints_what_a_bug_report_needs() -> None:
     for name in ("completion", "threads", "files", "worker process"):
         assert re.search(rf"^test {name} +ok: ", result.output, flags=re.MULTILINE), result.output
     assert "\ntest " not in leadline("doctor --no-self-test").output
+
+
+def test_doctor_needs_one_of_the_packages_for_different_systems() -> None:
+    from leadline.apps.doctor import _describe_packages
+
+    packages = [("open3d-cpu", "0.20", True), ("open3d", None, True), ("pytest", None, False)]
+    assert _describe_packages(packages) == "open3d-cpu 0.20, pytest missing"
+    assert _describe_packages([("open3d-cpu", None, True)]) == "open3d-cpu missing"
 
 
 def test_doctor_reports_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,24 +313,49 @@ BAD_LINES = {
     "output unit": (f"{ONE} --output-unit furlong", "--output-unit must be one of"),
     "cloud without camera": (f"{ONE} --ply", "--ply needs a camera: give --intrinsics or --camera"),
     "camera without cloud": (f"{ONE} --camera cam.json", "add --ply"),
+    "endless unit": (f"{ONE} --unit 1e20", "--unit must be one of"),
+    "endless noise": (f"{ONE} --unit mm --noise 1e308", "--noise must be a number from 0 to 1e+06"),
     "three intrinsics": (f"{ONE} --ply --intrinsics 1,2,3", "four numbers"),
     "negative focal length": (f"{ONE} --unit mm --ply --intrinsics=-1,2,3,4", "fx and fy must be positive"),
-    "camera file": (f"{ONE} --ply --camera prior.npy", "cannot be read as a camera"),
+    "camera file": (f"{ONE} --ply --camera prior.npy", "prior.npy: is not a text file, expected a camera"),
+    "damaged camera file": (f"{ONE} --ply --camera damaged.json", "damaged.json: cannot be read as a camera"),
+    "camera model": (f"{ONE} --ply --camera lens.json", "lens.json: the camera model must be one of"),
     "floor of a depth": (f"{ONE} --prior-floor 0.1", "--prior-kind disparity only"),
     "jobs for one": (f"{ONE} --jobs 2", "--jobs is for folders"),
-    "output is a file": (f"{ONE}".replace("-o out", "-o prior.npy"), "cannot write there"),
+    "output is a file": (f"{ONE}".replace("-o out", "-o prior.npy"), "cannot write there (it is a file)"),
     "output below a file": (f"{ONE}".replace("-o out", "-o prior.npy/out"), "cannot write there"),
     "output is an input": (ALL.replace("-o out", "-o priors"), "choose another"),
     "nothing matches": (ALL.replace("priors", "."), "no image has all its partners"),
     "option": (f"{ONE} --weight-dta 1", "--weight-dta"),
+    "missing image without a prior": ("complete foto.jpg", "did you mean 'photo.jpg'"),  # before a network is loaded
+    "missing image of a prediction": ("prior foto.jpg -o out", "foto.jpg: there is no such image or folder"),
+    "link to nothing": (ONE.replace("photo.jpg", "dangling.png"), "dangling.png: is a link to nowhere"),
+    "endless link": (ONE.replace("photo.jpg", "loop.png"), "loop.png: Too many levels of symbolic links"),
+    "long name": (ONE.replace("photo.jpg", "x" * 300), "File name too long"),
+    "run is a file": ("bench report lidar.png", "lidar.png: is a file, not a folder"),
+    "no run": ("bench status nowhere", "nowhere: there is no such folder"),
+    "demo onto a file": ("demo -o lidar.png", "there is a file of this name"),
     "text as image": (ONE.replace("photo.jpg", "cam.json") + " --unit mm", "cam.json"),
 }
 
 
 @pytest.mark.parametrize("case", BAD_LINES)
 def test_bad_command_lines_are_one_line(case: str, here: Path) -> None:
+    os.symlink("nowhere", "dangling.png")
+    os.symlink("loop.png", "loop.png")
+    Path("damaged.json").write_text('{"width": 32,', encoding="utf-8")
+    camera = json.loads(Path("cam.json").read_text(encoding="utf-8"))
+    Path("lens.json").write_text(json.dumps({**camera, "model": "NOPE"}), encoding="utf-8")
     line, text = BAD_LINES[case]
     assert text in refused(line)
+
+
+def test_an_error_of_the_system_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out/photo_depth.png")
+
+    monkeypatch.setattr(pipeline, "complete", full)
+    assert refused(f"{ONE} --unit mm") == "error: out/photo_depth.png: No space left on device."
 
 
 def test_swapped_sparse_and_prior_are_noticed(here: Path) -> None:

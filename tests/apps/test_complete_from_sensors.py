@@ -12,27 +12,13 @@ from PIL import Image
 
 from leadline.geometry.grids import scatter_nearest
 from leadline.io.depth import read_depth
-from support.cli_frames import SHAPE, leadline, make_maps, prepare
+from support.cli_frames import SHAPE, leadline, make_maps, refused
 from support.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("here")
 POINTS = "complete photo.jpg --points sweep.npy --camera cam.json --extrinsics T.json --prior prior.npy -o out"
 TOF = "complete photo.jpg --sparse tof.png --unit mm --scatter-sparse --prior prior.npy -o out --format npy"
 HALF_MILLIMETRE = 0.5e-3 + 1e-6
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    prepare()
-    return tmp_path
-
-
-def refused(line: str) -> str:
-    result = leadline(line)
-    assert result.exit_code == 2, result.output
-    assert result.output.startswith("error: ")
-    assert result.output.count("\n") == 1
-    return result.output
 
 
 def test_points_give_the_depth_of_project_and_then_complete() -> None:

@@ -9,31 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from support.cli_frames import ONE, leadline, prepare
+from support.cli_frames import ONE, done, refused
 
+pytestmark = pytest.mark.usefixtures("here")
 PROJECT = "project sweep.npy --camera cam.json --extrinsics T.json --image photo.jpg"
 PROJECTED = "complete photo.jpg --sparse new/sparse.png --prior prior.npy -o out"
 KITTI = "complete photo.jpg --points scan.bin --kitti calib.txt --prior prior.npy -o out --ply"
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    prepare()
-    return tmp_path
-
-
-def done(line: str) -> str:
-    result = leadline(line)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def refused(line: str) -> str:
-    result = leadline(line)
-    assert result.exit_code == 2, result.output
-    assert result.output.count("\n") == 1
-    return result.output
 
 
 def record() -> dict:

@@ -17,7 +17,7 @@ from leadline.geometry.cameras import Camera
 from leadline.io.depth import read_depth, read_image, write_depth
 from leadline.priors import PRIORS, PriorFacts, PriorSource, predictor
 from leadline.priors.onnx import OnnxPrior
-from support.cli_frames import ALL, ONE, SHAPE, environment, leadline, prepare, replace_file, run
+from support.cli_frames import ALL, ONE, SHAPE, done, environment, leadline, prepare, refused, replace_file, run
 from support.onnx_model import write_onnx
 from support.paths import SHARED
 
@@ -79,19 +79,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(predictor, "prior_source", opened)
     monkeypatch.setattr(OnnxPrior, "__call__", called)
     return entries
-
-
-def done(line: str) -> str:
-    result = leadline(line)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def refused(line: str) -> str:
-    result = leadline(line)
-    assert result.exit_code == 2, result.output
-    (message,) = [text for text in result.output.splitlines() if text.startswith("error: ")]
-    return message
 
 
 def record(path: str) -> dict[str, Any]:

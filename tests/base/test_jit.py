@@ -24,6 +24,29 @@ print(numba.threading_layer())
 """
 
 
+FROM_THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+import numba, numpy as np
+import leadline
+prior = np.linspace(1.0, 2.0, 160 * 120).reshape(120, 160)
+sparse = np.zeros_like(prior)
+sparse[::8, ::8] = 3.0 * prior[::8, ::8] ** 1.2
+alone = leadline.complete(prior, sparse).depth
+with ThreadPoolExecutor(3) as pool:
+    found = list(pool.map(lambda _: leadline.complete(prior, sparse).depth, range(9)))
+print(numba.threading_layer(), all(np.array_equal(depth, alone) for depth in found))
+"""
+
+
+def test_the_layer_of_last_resort_takes_calls_from_several_threads() -> None:
+    """numba's own work queue aborts the process if two threads enter it at the same time."""
+    settings = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_THREADS], env={**os.environ, **settings}, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["workqueue", "True"], done.stderr
+
+
 def spin_count(**settings: str) -> str:
     """The number of times that a waiting thread spins in a process that completes an image, as OpenMP reports it."""
     where = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}

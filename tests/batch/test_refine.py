@@ -125,7 +125,7 @@ def test_a_data_set_by_its_name(here: Path) -> None:
     result = leadline(f"{line} --mesh ply")  # with the camera of the scene
     assert result.exit_code == 0, result.output
     assert sorted(rows()) == ["a", "more/b"]
-    measured = dataset("scenes", "scenes", reference_only=False).load("more/b").sparse["tof"].values
+    measured = dataset("scenes", "scenes", listed="all").load("more/b").sparse["tof"].values
     depth = np.load("out/more/b_depth.npy")
     kept = read_png("out/more/b_mask.png") == PixelOrigin.MEASURED
     np.testing.assert_array_equal(depth[kept], measured[kept])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leadline.base.errors import InputError
-from leadline.bench.compare import compare, ratios_table
+from leadline.bench.compare import compare, ratios_table, wins_table
 from leadline.bench.published.numbers import published_results
 from leadline.bench.published.pairing import compare_with_paper
 from leadline.bench.records import Record
@@ -111,3 +111,30 @@ def test_ratios_are_geometric_means_paired_by_image() -> None:
 def test_without_the_base_method_there_is_no_table_of_ratios() -> None:
     assert ratios_table([record("A", "a", "outer", BEST, 0.1)]) is None
     assert ratios_table([]) is None
+
+
+def test_wins_by_hand() -> None:
+    table = wins_table(
+        [
+            *(record("A", image, "outer", BEST, 0.1, seconds=1.0, prior=prior) for image in "ab" for prior in "pq"),
+            record("A", "a", "central", BEST, 0.1, seconds=1.0, prior="p"),
+            record("A", "a", "outer", "KNN", 0.05, seconds=3.0, prior="p"),
+            record("A", "b", "outer", "KNN", 0.8, seconds=5.0, prior="p"),
+            record("A", "a", "central", "KNN", NAN, prior="p"),
+            record(
+                "A", "a", "outer", "KNN", NAN, prior="q"
+            ),  # failed, which a score with another prior does not replace
+            record("A", "a", "outer", "Delaunay", 0.09, prior="p"),  # uses no prior, so that it counts with both
+        ]
+    )
+    assert table is not None
+    assert [column.head for column in table.columns] == ["outer", "central", "best", "worst", "wins", "time (s)"]
+    first, second = ({row.label: row.values for row in block.rows} for block in table.blocks)
+    assert first[BEST] == pytest.approx((1, 1, 1, 1, 2, 1))
+    assert first["KNN"] == pytest.approx((2.0, NAN, 0.5, 8.0, 1, 4.0), nan_ok=True)
+    assert set(second) == {BEST, "Delaunay"}
+    assert second["Delaunay"][:4] == pytest.approx((0.9, NAN, 0.9, 0.9), nan_ok=True)
+    assert (second[BEST][4], second["Delaunay"][4]) == (1, 1)
+    assert [block.title for block in table.blocks] == ["p: 3 images and cases", "q: 2 images and cases"]
+    assert wins_table([]) is None
+    assert wins_table([record("A", "a", "outer", "KNN", 0.1)]) is None

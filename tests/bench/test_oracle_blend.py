@@ -70,3 +70,11 @@ def test_malformed_oracle_priors_are_refused(source: str) -> None:
 def test_an_image_without_reference_is_refused() -> None:
     with pytest.raises(InputError, match="needs a reference"):
         open_prior(PriorEntry("oracle:0.5:none"))(np.zeros((4, 4, 3), np.uint8))
+
+
+def test_pixels_at_which_the_network_predicts_zero_have_no_prior(room: Scene) -> None:
+    assert room.reference is not None
+    values = network_like_prior(room.reference, seed=3).copy()
+    values[:2, :5] = 0.0
+    blend = blend_with_reference(Prior(values), room.reference, 0.9)
+    assert np.array_equal(np.isnan(blend), values == 0)

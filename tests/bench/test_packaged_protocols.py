@@ -32,6 +32,7 @@ STAND_INS = {  # methods that need weights, and what runs under their labels her
     "promptda": "knn",
     "omni-dc": "knn",
     "marigold-dc": "lwlr",
+    "testpromptdc": "knn",
 }
 
 

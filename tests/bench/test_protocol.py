@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from leadline.base.errors import FileError, InputError
+from leadline.bench.plan import plan_work_items
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry, Protocol
 from leadline.bench.protocol_files import packaged_protocols, read_protocol
 from leadline.bench.scoring import PAPER_SCORING
@@ -124,6 +125,11 @@ def test_packaged_protocols_are_sound(name: str, tmp_path: Path) -> None:
         return
     if name == "rivals":
         assert "lidar:16" in chosen.cases  # sparse patterns, not the paper's cases
+        return
+    if name == "sensors":
+        assert chosen.methods == read_protocol("rivals").methods
+        images = {item.dataset: item.image for item in plan_work_items(chosen)}
+        assert images == {"Sensors": "set_a/two", "Held out": "set_b/bare"}
         return
     assert chosen.cases == ("distributed", "central", "outer")
     assert chosen.stride == 7.5

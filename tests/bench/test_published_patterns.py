@@ -187,6 +187,17 @@ def test_real_scenes_have_stored_cases():
 # ---- PriorDA's areas
 
 
+def test_areas_equal_those_of_the_original_code():
+    """From get_sparse_depth of PriorDA (8c029cb): "downscale_8", and "cubic_20" with its square at our place.
+
+    That of the original is not seeded.
+    """
+    low, square = (simulate(made_scene(), pattern, dataset="d") for pattern in ("lowres:8", "square:20"))
+    assert (low.count, digest(np.isfinite(low.sparse))) == (50, "2d4ba810f2ebaca3")
+    assert_allclose(np.nansum(low.sparse), 170.26668, rtol=BILINEAR)  # metres
+    assert (square.count, digest(np.isfinite(square.sparse))) == (3300, "f26ea0d7f9b5d655")
+
+
 def test_low_resolution_is_reduced_as_by_torch():
     torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
     depth = np.random.default_rng(0).uniform(1, 9, (50, 63)).astype(np.float32)

@@ -190,8 +190,6 @@ def test_number_of_threads_does_not_change_a_bit(dtype):
 
 
 def test_calls_from_several_threads_at_once():
-    if numba.threading_layer() == "workqueue":
-        pytest.skip("numba's workqueue layer, the last resort, does not allow concurrent calls")
     scenes = [bent_scene((120 + k, 150), seed=k)[:2] for k in range(6)]
     alone = [complete(*pair).depth for pair in scenes]
     with ThreadPoolExecutor(2) as pool:

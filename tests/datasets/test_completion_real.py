@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
+from scipy.io import savemat
 
 from leadline.bench.observations import simulate
 from leadline.datasets import Scene, dataset
@@ -140,3 +141,30 @@ def test_arkit_pair(tmp_path: Path) -> None:
     # Each measurement lies on the surface that it was enlarged to.
     known = np.isfinite(observations.sparse)
     assert_allclose(observations.sparse[known], found.reference[known], atol=1e-3)
+
+
+def test_ibims_has_the_points_of_marigold_dc(tmp_path: Path) -> None:
+    """The points that Marigold-DC ships with this image, of which it also ships the masked ground truth."""
+    folder = SHARED / "ibims1" / "atrium_plants"
+    truth, shipped = (np.load(folder / file) for file in ("depth.npy", "sparse_1000.npy"))
+    valid = (truth > 0).astype(np.uint8)
+    image = np.asarray(Image.open(folder / "rgb.png").convert("RGB"))
+    content = {"rgb": image, "depth": truth, "calib": np.eye(3), "mask_invalid": valid, "mask_transp": valid}
+    (tmp_path / "ibims1_core_mat").mkdir()
+    savemat(tmp_path / "ibims1_core_mat" / "atrium.mat", {"data": content})
+    scene = dataset("ibims", tmp_path, max_depth=None).load("atrium")
+    found = simulate(scene, "marigold:1000", dataset="ibims").sparse
+    assert_array_equal(np.nan_to_num(found), shipped.astype(np.float32))
+
+
+def test_diode(tmp_path: Path) -> None:
+    name = "00019_00183_indoors_150_000"
+    scan = tmp_path / "val" / "indoors" / "scene_00019" / "scan_00183"
+    for file in ("rgb.png", "depth.npy", "depth_mask.npy"):
+        suffix = ".png" if file == "rgb.png" else f"_{file}"
+        place(f"diode_indoor/{name}/{file}", scan / f"{name}{suffix}")
+    data = dataset("diode-indoor", tmp_path)
+    found, expected = data.load(*data.names()), SceneFolders(SHARED).load(f"diode_indoor/{name}")
+    assert_array_equal(found.image, expected.image)
+    assert_array_equal(found.reference, expected.reference)
+    assert simulate(found, "marigold:1000", dataset="diode").count == 1000

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from leadline.base.errors import FileError
+from leadline.bench.observations import simulate
 from leadline.datasets import DATASETS, dataset
 from leadline.datasets.scene_folders import SceneFolders
 from leadline.datasets.tree_check import check_tree
@@ -29,7 +30,7 @@ def test_stored_inputs_of_a_scene(tmp_path: Path) -> None:
     frames = trees.scenes(tmp_path)
     data = SceneFolders(tmp_path)
     assert data.names() == ["set_a/one", "set_a/two"]
-    assert SceneFolders(tmp_path, reference_only=False).names() == sorted(frames)
+    assert SceneFolders(tmp_path, listed="all").names() == sorted(frames)
     assert data.load("set_b/bare").reference is None
     ((label, sparse),) = data.load("set_a/one").sparse.items()
     assert (label, sparse.sensor, sparse.from_reference) == ("tof", "time of flight", False)
@@ -38,6 +39,31 @@ def test_stored_inputs_of_a_scene(tmp_path: Path) -> None:
     assert (prior.kind, prior.shape) == ("disparity", (trees.HEIGHT, trees.WIDTH))
     known = np.isfinite(frames["set_a/one"].depth)
     assert_allclose(prior.depth()[known], frames["set_a/one"].depth[known], rtol=1e-5)
+
+
+def test_scenes_without_a_reference_are_scored_against_their_measurements(tmp_path: Path) -> None:
+    trees.scenes(tmp_path)
+    assert SceneFolders(tmp_path, listed="sensor").names() == ["set_a/one", "set_a/two"]
+    held_out = SceneFolders(tmp_path, listed="measured")
+    assert held_out.names() == ["set_b/bare"]
+    scene = held_out.load("set_b/bare")
+    assert_array_equal(scene.reference, scene.sparse["tof"].values)
+    observed = simulate(scene, "share:0.25", dataset="scenes")
+    count = np.isfinite(scene.sparse["tof"].values).sum()
+    assert observed.count == round(0.25 * count)
+    assert observed.scored.sum() == count - observed.count
+    low = tmp_path / "set_b/bare/low.npy"  # a sensor of lower resolution: its depths move to the nearest pixels
+    np.save(low, np.array([[2.0, 3.0]]))
+    file = tmp_path / "set_b/bare/scene.json"
+    changed = json.loads(file.read_text(encoding="utf-8"))
+    changed["sparse"] = [{"name": "zones", "file": "low.npy", "metres_per_unit": 1.0}]
+    file.write_text(json.dumps(changed), encoding="utf-8")
+    reference = held_out.load("set_b/bare").reference
+    assert reference is not None
+    assert reference.shape == scene.image.shape[:2]
+    assert sorted(reference[np.isfinite(reference)]) == [2.0, 3.0]
+    with pytest.raises(FileError, match="that has measurements and no reference"):
+        SceneFolders(tmp_path / "set_a", listed="measured").names()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +121,7 @@ def real_scenes() -> list[dict[str, object]]:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the real scenes in ../shared/data are not here")
 def test_real_scenes_are_all_listed() -> None:
     entries = {entry["name"]: entry["has_reference"] for entry in real_scenes()}
-    assert SceneFolders(SHARED, reference_only=False).names() == sorted(entries)  # type: ignore[type-var]
+    assert SceneFolders(SHARED, listed="all").names() == sorted(entries)  # type: ignore[type-var]
     assert SceneFolders(SHARED).names() == sorted(name for name, scored in entries.items() if scored)  # type: ignore
 
 

@@ -38,7 +38,7 @@ def test_every_name_resolves_to_a_callable():
     lines = ["scale", "ransac-metric", "ransac-disp", "lad-metric", "lad-disp"]
     points = ["delaunay", "natural-neighbour", "ip-basic", "joint-bilateral", "guided-filter", "bilateral-solver"]
     classical = [*lines, *points, "colourisation", "kriging", "integrator"]
-    systems = ["priorda", "ldcm", "any2full", "promptda", "omni-dc", "marigold-dc"]
+    systems = ["priorda", "ldcm", "any2full", "promptda", "omni-dc", "marigold-dc", "testpromptdc"]
     assert list(METHODS) == [*own, *classical, "predictions", *systems]
     assert all(callable(method(f"{name}:x" if facts.argument else name)) for name, facts in METHODS.items())
 

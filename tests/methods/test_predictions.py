@@ -95,7 +95,7 @@ def test_predictions_of_a_scene_are_chosen_by_method(tmp_path: Path, depth: np.n
     for by, factor in (("first", 1000.0), ("second", 2000.0)):
         np.save(folder / f"{by}.npy", depth * factor)
         entries.append({"method": by, "file": f"{by}.npy", "metres_per_unit": 0.001, "given": "lidar"})
-    scenes = SceneFolders(tmp_path, reference_only=False)
+    scenes = SceneFolders(tmp_path, listed="all")
 
     def write(predictions: object) -> None:
         text = json.dumps({"image": "rgb.png", "reference": None, "predictions": predictions})
@@ -144,7 +144,7 @@ def test_run_scores_predictions_and_records_missing_ones_as_failed(tmp_path: Pat
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the scenes in {DATA}, which are not there")
 def test_the_real_outputs_of_any2full_are_scored(tmp_path: Path) -> None:
-    scenes = SceneFolders(DATA, reference_only=False)
+    scenes = SceneFolders(DATA, listed="all")
     carrying = [name for name in scenes.names() if scenes.describe(name).get("predictions")]
     assert carrying == ["ibims1/lectureroom_range40", "void/any2full_void_150_1"]
     for name in carrying:

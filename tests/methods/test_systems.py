@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,10 +32,11 @@ from leadline.methods.external import process, server_program, systems
 from leadline.priors import PriorSource
 from support import trees
 from support.bench_runs import environment, protocol, run
-from support.standins import COMMIT, FILES, checkout, expected
+from support.standins import COMMIT, FILES, UNIDEPTH, checkout, expected
 
 PATIENCE = 60.0  # seconds that a process may take to vanish on a busy machine; none of them is waited for
 ROUNDING = 1e-6  # of float32, after the normalisation of colours and its inverse
+DESCENT = 1e-4  # three steps of AdamW in float32, whose sums may differ between machines
 SHAPE = (33, 47)  # nothing divides it
 CAMERA = Camera(47, 33, 80.0, 80.0, 23.0, 16.0)
 
@@ -100,6 +102,21 @@ def test_every_system_is_called_as_its_authors_do(name: str, tmp_path: Path, fra
     np.testing.assert_array_equal(first.depth, second.depth)
     place = folder / "src" if name == "omni-dc" else folder
     assert len((place / "loaded").read_text().split()) == 1  # one process for both
+
+
+def test_testpromptdc_equals_the_script_of_its_authors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of its main.py at 55191d1, three steps on a processor with this network; every pixel was the same."""
+    pytest.importorskip("torch", reason="needs the extra 'torch'")
+    (tmp_path / "unidepth_custom").mkdir()
+    (tmp_path / "unidepth_custom" / "models.py").write_text(UNIDEPTH, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    random = np.random.default_rng(5)
+    image = random.integers(0, 256, (*SHAPE, 3), dtype=np.uint8)
+    sparse = np.where(random.random(SHAPE) < 0.2, random.uniform(1, 9, SHAPE), 0).astype(np.float32)
+    found = server_program.SYSTEMS["testpromptdc"](device="cpu", steps=3)(SimpleNamespace(image=image, sparse=sparse))
+    depth = found.detach().numpy()[0, 0]
+    error = np.abs(depth - sparse)[sparse > 0].mean()
+    np.testing.assert_allclose([error, depth.mean()], [1.956181, 4.993319], rtol=DESCENT)
 
 
 def test_the_prior_reaches_the_system_that_may_use_it(repo: Path, frame: dict[str, object]) -> None:

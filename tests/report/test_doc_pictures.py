@@ -9,6 +9,7 @@ import runpy
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from support.paths import ROOT
 
@@ -24,8 +25,11 @@ def texts(script):
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
-def load(script):
-    return runpy.run_path(str(script), run_name="loaded")
+@pytest.fixture
+def load(monkeypatch):
+    """Run a script but for its main part, as if it were started: its folder comes first in the search for modules."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return lambda script: runpy.run_path(str(script), run_name="loaded")
 
 
 def test_every_picture_is_made_by_a_script():
@@ -61,14 +65,44 @@ def test_one_command_measures_the_tables_again():
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_what_the_scripts_import_is_there(script):
-    """Loading a script makes no picture, but fails if a name that it imports has moved."""
+def test_what_the_scripts_import_is_there(script, load):
+    """Loading a script makes no picture, but fails if a name that it imports has moved; mypy checks the rest."""
     if "playwright" in script.read_text(encoding="utf-8"):
         pytest.importorskip("starlette")
-    assert callable(load(script)["main"])
+    assert callable(load(script)["output_folder"])
 
 
-def test_the_scripts_lidar_stands_beside_the_camera(tmp_path, monkeypatch):
+def test_pictures_are_limited_in_size(tmp_path, load):
+    save = load(ROOT / "docs" / "picture_files.py")["save"]
+    noise = np.random.default_rng(0).integers(0, 256, (60, 3000, 3), np.uint8)
+    save(Image.fromarray(noise), tmp_path / "wide.jpg")
+    with Image.open(tmp_path / "wide.jpg") as written:
+        assert written.size == (1400, 28)
+    with pytest.raises(ValueError, match=r"large.jpg has \d+ bytes"):
+        save(Image.fromarray(np.tile(noise[:, :1000], (15, 1, 1))), tmp_path / "large.jpg")
+
+
+def guides():
+    """The pages under "Guides" in the navigation of the docs."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    return re.findall(r"[\w/-]+\.md", text.partition("- Guides:")[2].partition("- Method and evidence:")[0])
+
+
+def test_there_are_guides():
+    assert len(guides()) > 15
+
+
+@pytest.mark.parametrize("name", guides())
+def test_every_guide_starts_with_a_command_and_its_picture(name):
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    start = page.partition("\n## ")[0]
+    command, picture = start.find("```"), start.find("](images/")
+    assert command >= 0
+    if not name.startswith("priors/"):  # networks, of which no picture can be made without their weights
+        assert command < picture
+
+
+def test_the_scripts_lidar_stands_beside_the_camera(tmp_path, monkeypatch, load):
     monkeypatch.chdir(tmp_path)
     script = load(ROOT / "docs" / "make_pictures.py")
     points = script["sweep"]()

@@ -81,6 +81,22 @@ def leadline(line: str) -> Result:
     return result
 
 
+def done(line: str) -> str:
+    """The output of a command that succeeds."""
+    result = leadline(line)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(line: str) -> str:
+    """The one line with which a command is refused; notes may come before it."""
+    result = leadline(line)
+    assert result.exit_code == 2, result.output
+    (message,) = [text for text in result.output.splitlines() if not text.startswith("note:")]
+    assert message.startswith("error: ")
+    return message
+
+
 ONE = "complete photo.jpg --sparse lidar.png --prior prior.npy -o out"
 ALL = "complete frames --sparse depth --prior priors --unit mm -o out"
 

@@ -279,6 +279,28 @@ PIL_IMAGE = """
 fromarray = lambda array: array
 """
 
+UNIDEPTH = """
+import torch
+
+
+class UniDepthV2(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([[[[0.3]], [[0.5]], [[0.2]]]]))
+
+    @classmethod
+    def from_pretrained(cls, name):
+        assert name == "lpiccinelli/unidepth-v2old-vitl14"
+        return cls()
+
+    def forward(self, inputs, image_metas):
+        assert inputs["image"].shape == (1, 3, 476, 630) and image_metas == {}
+        size = inputs["depth"].shape[-2:]
+        grey = torch.nn.functional.conv2d(inputs["image"], self.weight)
+        return {"depth": torch.nn.functional.interpolate(torch.exp(grey), size, mode="bilinear", antialias=True)}
+"""
+"""A network with the interface of TestPromptDC's. It is tuned, so that it needs the real torch."""
+
 FILES = {
     "priorda": {"prior_depth_anything/__init__.py": PRIORDA},
     "ldcm": {"ldcm/__init__.py": LDCM},

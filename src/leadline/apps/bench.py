@@ -121,6 +121,8 @@ def run(
     from leadline.bench.run import run_protocol
 
     chosen = read_protocol(protocol, roots=dict(map(_parse_root, roots)), **selection)
+    for line in _incomplete(chosen):
+        say("note", line)
     settings = {"executor": executor, "workers": workers, "address": address, "retry": retry}
     begun = time.perf_counter()
     with record_progress() as show:
@@ -179,15 +181,28 @@ def status(folder: Path) -> None:
         click.echo("'leadline bench run' with the same protocol and folder continues the run.")
 
 
+def _incomplete(protocol: Protocol) -> list[str]:
+    """Sentences about data sets with fewer images than were published."""
+    from leadline.bench.plan import incomplete_datasets
+
+    return [
+        f"{entry.label} has {found} of the {published} published images; 'leadline datasets check {entry.name} "
+        f"{entry.root}' says what is missing."
+        for entry, found, published in incomplete_datasets(protocol)
+    ]
+
+
 def _left_out(folder: Path, protocol: Protocol) -> list[str]:
-    """Sentences about methods that need a prior in metres and were not run with others."""
+    """Sentences about priors that no scene has, and about methods that need a prior in metres."""
     from leadline.bench.records import RecordStore
 
     with RecordStore(folder) as store:
         pairs = store.pairs()
-    lines = []
+    used = {prior for prior, _ in pairs}
+    labels = [prior.label for prior in protocol.priors]
+    lines = [f"{label} has no records: no scene has such a stored prior." for label in labels if label not in used]
     for method in protocol.methods:
-        absent = [prior.label for prior in protocol.priors if (prior.label, method.label) not in pairs]
+        absent = [label for label in labels if label in used and (label, method.label) not in pairs]
         if absent and method.priors == "all":
             lines.append(f"{method.label} has no records with {', '.join(absent)}: it needs a prior in metres.")
     return lines

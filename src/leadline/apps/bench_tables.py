@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from leadline.bench.results import Results
     from leadline.bench.tables import Table
 
-GEOMETRY, RATIOS, SUPPORT, CLAIMS = "geometry", "ratios", "promptda", "claims"  # not from distributions of scores alone
+# Tables that are not made from distributions of scores alone.
+GEOMETRY, RATIOS, WINS, SUPPORT, CLAIMS = "geometry", "ratios", "wins", "promptda", "claims"
 _table_option = partial(option, group="Tables")
 
 
@@ -29,7 +30,7 @@ Examples:
   leadline bench report RUN --format markdown -o TABLES
   leadline bench report RUN --table percentiles --prior MoGe-3
   leadline bench report RUN --table geometry
-  leadline bench report RUN --table ratios
+  leadline bench report RUN --table ratios --table wins
 """
 )
 @RUN_FOLDER
@@ -37,10 +38,11 @@ Examples:
     "--table",
     "names",
     multiple=True,
-    help="Show only this table; may be repeated. 'ratios' compares every method with the paper's configuration. "
-    "'geometry' reads every reference once; from then on it is shown by default.",
+    help="Show only this table; may be repeated. 'ratios' compares every method with the paper's configuration, "
+    "'wins' with the default one and counts where each is first. 'geometry' reads every reference once; from then on "
+    "it is shown by default.",
 )
-@_table_option("--prior", help="Prior of the tables about one prior.  [default: the first]")
+@_table_option("--prior", help="Prior of the tables about one prior.  [default: the first with scores]")
 @_table_option("--case", "cases", multiple=True, help="Use only this case; may be repeated.  [default: all]")
 @output_option(
     "--format",
@@ -69,7 +71,7 @@ def report(
 ) -> None:
     """Make the tables of the paper from RUN: medians over images and cases, per subset and as Macro."""
     from leadline.base.errors import InputError
-    from leadline.bench.compare import ratios_table
+    from leadline.bench.compare import ratios_table, wins_table
     from leadline.bench.records import read_records
     from leadline.bench.render import write_csvs
     from leadline.bench.results import measure_references, read_references, read_results
@@ -86,9 +88,11 @@ def report(
             click.echo(str(path))
         return
     tables = _score_tables(results, names or (tuple(TABLES) if html else ()), prior)
-    if RATIOS in names:
-        ratios = ratios_table(read_records(folder), convention=results.scoring.describe())
-        tables += [] if ratios is None else [ratios]
+    for name, compared in ((RATIOS, ratios_table), (WINS, wins_table)):
+        if name in names:
+            records = [record for record in read_records(folder) if not cases or record.case in cases]
+            table = compared(records, convention=results.scoring.describe())
+            tables += [] if table is None else [table]
     geometry = read_references(folder)
     if geometry is None and GEOMETRY in names:
         with image_progress() as progress:
@@ -224,7 +228,7 @@ def _score_tables(results: Results, names: tuple[str, ...], prior: str | None = 
     """The named tables that are computed from distributions of scores; without names, the default ones."""
     from leadline.bench.tables import tables_of
 
-    scores = [name for name in names if name not in (GEOMETRY, RATIOS, SUPPORT, CLAIMS)]
+    scores = [name for name in names if name not in (GEOMETRY, RATIOS, WINS, SUPPORT, CLAIMS)]
     return tables_of(results, names=scores, prior=prior) if scores or not names else []
 
 

@@ -129,11 +129,12 @@ def command(
     from leadline.batch.outcome import State
     from leadline.batch.outputs import OutputOptions
     from leadline.io.colmap import read_model, read_tracks
+    from leadline.io.files import why_no_folder
     from leadline.io.frames import FrameOptions
     from leadline.io.views.maps import stem_of
 
     if not images.is_dir():
-        raise FileError(f"{param('images')} {images}: there is no such folder; give the folder of the images.")
+        raise FileError(f"{param('images')} {images}: {why_no_folder(images)}; give the folder of the images.")
     if output.resolve() == images.resolve():
         raise InputError(f"{param('output')} {output}: is the folder of the images; choose another.")
     if transforms is not None and "nerfstudio" not in exports:
@@ -149,7 +150,7 @@ def command(
         outputs = replace(outputs, sigma=True, mask=True)
     priors, predictor = prior.open()
     if priors is not None and not priors.is_dir():
-        raise FileError(f"{param('prior')} {priors}: there is no such folder; give one with a file for each image.")
+        raise FileError(f"{param('prior')} {priors}: {why_no_folder(priors)}; give one with a file for each image.")
     kind = {"prior_kind": prior.kind, "prior_floor": prior.floor} if priors is not None else {}
     frames = FrameJob(
         folder=output,

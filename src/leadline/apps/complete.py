@@ -142,6 +142,8 @@ def command(
 
     if sparse is not None and points is not None:
         raise InputError(f"give one of {param('sparse')}, a depth map, and {param('points')}, a point cloud.")
+    given = {"image": image, "sparse": sparse, "points": points, "valid": valid, "confidence": confidence}
+    _require_files({name: path for name, path in given.items() if path is not None})  # before a network is loaded
     if sparse is None and points is None:
         return _predict_only(image, prior, output, values["format"], overwrite=overwrite, quiet=quiet)
     prior_file, predictor = prior.open(focal_length(intrinsics, camera))
@@ -155,9 +157,9 @@ def command(
         noise=parse_noise(noise),
         intrinsics=intrinsics,
     )
-    given = {"image": image, "sparse": sparse, "points": points, "prior": prior_file}
-    given |= {"valid": valid, "confidence": confidence}
+    given["prior"] = prior_file
     paths = {name: path for name, path in given.items() if path is not None}
+    _require_files(paths)
     is_folder = _are_folders({name: path for name, path in paths.items() if not (path is points and path.is_dir())})
     if not is_folder and jobs > 1:
         raise InputError(f"{param('jobs')} is for folders; one image uses all cores by itself.")
@@ -204,6 +206,7 @@ def _predict_only(
     from leadline.batch.relative_depth import save_relative_depth
 
     refuse_given((), "there are no measurements; add --sparse or --points", but=_WITHOUT_MEASUREMENTS)
+    images = list_images((image,))
     prior_file, predictor = prior.open()
     if predictor is None:
         raise InputError(
@@ -211,7 +214,6 @@ def _predict_only(
             f"{param('points')}, a point cloud, to make it metric."
         )
     predictor.open()  # an error of the network is reported once, not for each image
-    images = list_images((image,))
     make_output_folder(output)
     save = partial(
         save_relative_depth,
@@ -260,15 +262,21 @@ def focal_length(intrinsics: tuple[float, ...] | None, camera: Path | None) -> f
     return None if camera is None else float(camera_record(read_camera(camera))["fx"])
 
 
-def _are_folders(inputs: Mapping[str, Path]) -> bool:
-    """Whether the inputs are folders; refuses missing ones, and files mixed with folders."""
+def _require_files(inputs: Mapping[str, Path]) -> None:
+    """Refuse files and folders that do not exist."""
     from leadline.base.registry import suggestion
 
     for name, path in inputs.items():
         if not path.exists():
+            if path.is_symlink():
+                raise FileError(f"{param(name)} {path}: is a link to {path.readlink()}, which does not exist.")
             near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
             hint = suggestion(path.name, near, "check the path.")
             raise FileError(f"{param(name)} {path}: there is no such file; {hint}")
+
+
+def _are_folders(inputs: Mapping[str, Path]) -> bool:
+    """Whether the inputs are folders; refuses files mixed with folders."""
     kinds = {name: path.is_dir() for name, path in inputs.items()}
     if len(set(kinds.values())) > 1:
         named = ", ".join(f"{param(name)} is a {'folder' if folder else 'file'}" for name, folder in kinds.items())

@@ -79,23 +79,21 @@ Examples:
 def check(ctx: click.Context, name: str, root: Path, reads: str, options: dict[str, Any]) -> None:
     """Report what is missing or wrong in the folder ROOT of the data set NAME.
 
-    Looks for every file of every image and reads some images. Without options of the data set, the number of images is
-    compared with the published one. The exit code is 0 if all is well, 1 if images or files are missing or files are
-    wrong, and 2 if the folder does not hold the data set at all.
+    Looks for every file of every image and reads some images. The number of images is compared with the published one,
+    unless an option selects other images. The exit code is 0 if all is well, 1 if images or files are missing or files
+    are wrong, and 2 if the folder does not hold the data set at all.
     """
     from leadline.datasets import DATASETS, dataset
     from leadline.datasets.tree_check import check_tree
 
     if reads != "all" and not reads.isdigit():
         raise click.BadParameter(f"must be a number of images or 'all', got {reads!r}.", ctx, param_hint="--read")
-    plain = not options
     if name == "scenes":
-        options = {"reference_only": False, **options}  # scenes without a reference are checked, too
+        options = {"listed": "all", **options}  # scenes without a reference are checked, too
     tree = dataset(name, root, **options)
     report = check_tree(tree, None if reads == "all" else int(reads))
     facts = DATASETS[name]
-    # With options the number of images may rightly differ from the published one, e.g. for a single scene.
-    absent = max(0, facts.images - report.images) if plain and facts.images is not None else 0
+    absent = facts.absent(report.images, options)
     for line in _report_lines(report, facts, absent):
         click.echo(line)
     ctx.exit(0 if report.sound and not absent else 1)

@@ -11,7 +11,6 @@ import numpy as np
 
 import leadline.methods as registry
 from leadline.base.arrays import FloatArray
-from leadline.base.errors import FileError, param
 from leadline.base.strict_json import dump_json
 from leadline.batch.outputs import write_cloud
 from leadline.bench.metrics import DepthScores, NormalScores, depth_scores, normal_scores, normals, relative_error
@@ -22,7 +21,7 @@ from leadline.datasets import Scene
 from leadline.datasets.rendered import network_like_prior, render
 from leadline.geometry.cameras import Camera
 from leadline.io.depth import write_depth
-from leadline.io.files import atomic_write, write_text
+from leadline.io.files import atomic_write, make_folder, write_text
 from leadline.methods import MethodResult
 from leadline.report.colour import Picture, colour_range, colourise, draw_measurements, normals_picture
 from leadline.report.tiles import ColourBar, Tile, draw_panel
@@ -87,12 +86,7 @@ def run_demo(output: Path, *, width: int = 640, height: int = 480, seed: int = 0
     `seed` is that of the room and of the errors of the prior; the measurements are a fixed grid.
     """
     output = Path(output)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(
-            f"{output}: cannot be made a folder ({error.strerror}). Choose another {param('output')}."
-        ) from error
+    make_folder(output)
     run = _run(width, height, seed)
     scores = tuple(_score(run, case, name) for case, name in run.results)
     console.print(_table(scores))

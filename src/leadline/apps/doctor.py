@@ -64,7 +64,7 @@ def _extras() -> dict[str, str]:
     """The packages of each extra with their installed versions, from the metadata of the installed package."""
     from importlib import metadata
 
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[tuple[str, str | None, bool]]] = {}  # name, version, whether it is for one system only
     try:
         requirements = metadata.requires("leadline") or []
     except metadata.PackageNotFoundError:
@@ -75,11 +75,21 @@ def _extras() -> dict[str, str]:
         if extra is None or name is None or name[0] == "leadline":
             continue
         try:
-            state = f"{name[0]} {metadata.version(name[0])}"
+            version = metadata.version(name[0])
         except metadata.PackageNotFoundError:
-            state = f"{name[0]} missing"
-        found.setdefault(f"extra {extra[1]}", []).append(state)
-    return {extra: ", ".join(states) for extra, states in found.items()}
+            version = None
+        found.setdefault(f"extra {extra[1]}", []).append((name[0], version, "sys_platform" in requirement))
+    return {extra: _describe_packages(packages) for extra, packages in found.items()}
+
+
+def _describe_packages(packages: list[tuple[str, str | None, bool]]) -> str:
+    """Names and versions; of packages that are each for another system, one is enough."""
+    enough = any(version is not None and one_system for _, version, one_system in packages)
+    return ", ".join(
+        f"{name} {version or 'missing'}"
+        for name, version, one_system in packages
+        if version is not None or not (one_system and enough)
+    )
 
 
 def _caches() -> Iterator[tuple[str, str]]:

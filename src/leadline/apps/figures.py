@@ -31,7 +31,7 @@ Exit code: 0 if a figure was drawn, 2 if none.
 )
 @click.argument("folder", type=PATH, metavar="[RUN]", required=False)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@option("--prior", group=INPUTS, help="Label of the prior.  [default: the first; with --published MoGe-3]")
+@option("--prior", group=INPUTS, help="Label of the prior.  [default: the first with scores; with --published MoGe-3]")
 @option("--case", "cases", group=INPUTS, multiple=True, help="Use only this case; may be repeated.  [default: all]")
 @option(
     "--image", group=INPUTS, help="Image of the figures of single images.  [default: chosen by the rule of each figure]"

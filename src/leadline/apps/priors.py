@@ -148,9 +148,9 @@ def predict(
     from leadline.batch.folder import list_images, save_prediction
     from leadline.batch.outcome import Outcome, outcome_of
 
+    found = list_images(images)
     predictor = prior.predictor()
     predictor.open()  # an error of the network is reported once, not for each image
-    found = list_images(images)
     make_output_folder(output)
 
     def save(image: Path) -> Outcome:

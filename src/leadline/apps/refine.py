@@ -156,15 +156,17 @@ def command(
     from leadline.batch.frame import FrameJob, ensure_compiled
     from leadline.batch.outputs import OutputOptions
     from leadline.batch.refine import SceneFrame, SceneJob, is_tum_folder, measured_format
+    from leadline.io.files import why_no_folder
     from leadline.io.frames import MIN_CONFIDENCE, FrameOptions
 
     if not input.is_dir():
-        raise FileError(f"{param('input')} {input}: there is no such folder; check the path.")
+        raise FileError(f"{param('input')} {input}: {why_no_folder(input)}; check the path.")
     if depth is not None and points is not None:
         raise InputError(f"give one of {param('depth')}, depth maps, and {param('points')}, point clouds.")
     prior_file, predictor = prior.open(focal_length(intrinsics, camera))
     if prior_file is not None and not prior_file.is_dir():
-        raise InputError(f"{param('prior')} {prior_file}: is a file; give a folder with a prior for each image.")
+        why = why_no_folder(prior_file)
+        raise InputError(f"{param('prior')} {prior_file}: {why}; give one with a prior for each image.")
     outputs = take_fields(OutputOptions, values, mask=True)
     refuse_unused(outputs, predictor, confidence=values["confidence"], points=points)
     if points is None:
@@ -273,6 +275,7 @@ def _match(
 ) -> Matches:
     from leadline.batch.folder import Matches, match_frames
     from leadline.batch.refine import find_rgbd_folders, match_tum_frames
+    from leadline.io.files import why_no_folder
 
     if tum:
         refuse_given(("confidence", "valid"), "lists of TUM's benchmark name no such files")
@@ -286,7 +289,7 @@ def _match(
         folders["prior"] = prior
     for name, path in folders.items():
         if not path.is_dir():
-            raise FileError(f"{param(name)} {path}: there is no such folder; check the path.")
+            raise FileError(f"{param(name)} {path}: {why_no_folder(path)}; check the path.")
     return match_frames(folders, camera=camera, **placement)
 
 
@@ -296,5 +299,5 @@ def _open_dataset(name: str, root: Path, options: dict[str, Any]) -> Any:
     files = ("depth", "points", "unit", "confidence", "min_confidence", "valid", "camera", "extrinsics", "kitti")
     refuse_given(files, "the data set has its own")
     if name == "scenes":
-        options = {"reference_only": False, **options}  # a scene needs measurements, not a reference
+        options = {"listed": "all", **options}  # a scene needs measurements, not a reference
     return dataset(name, root, **options)

@@ -18,7 +18,7 @@ from leadline.base.registry import suggestion
 from leadline.bench.protocol import LABELS
 from leadline.bench.records import SCORES, Record, RecordStore
 from leadline.bench.scoring import require_same_scoring
-from leadline.bench.tables import HEADS, OURS, Block, Column, Row, Table
+from leadline.bench.tables import BEST, HEADS, OURS, Block, Column, Row, Table
 
 CONFIDENCE = 0.95  # confidence level of all intervals
 DIFFERENCE_RESAMPLES = 1000
@@ -26,6 +26,7 @@ RATIO_RESAMPLES = 2000
 WORST = 10  # images listed in a comparison
 HIGHER_IS_BETTER = ("delta1", "delta2", "delta3", "delta102", "delta105", "delta110")
 RATIOS = "ratios"
+WINS = "wins"
 RATIO_METRICS = ("absrel", "nmed")
 
 
@@ -193,6 +194,55 @@ def ratios_table(records: Iterable[Record], *, base: str = OURS, convention: str
     title = f"Ratios to {base}: geometric mean over images, its 95 % interval, and the worst image"
     table = Table(RATIOS, title, "method, case", (Column("", "images"), *columns), tuple(blocks), convention=convention)
     return table if blocks else None
+
+
+def wins_table(records: Iterable[Record], *, convention: str = "") -> Table | None:
+    """Every method beside `best`, or beside `ours` in a run without it; None if that has no score.
+
+    A row has the ratios of its AbsRel to that of the base: per case the geometric mean over images, then the lowest and
+    the highest of a single image and case; then the number of images and cases in which the method is first, and its
+    median time. A method that ran with one prior only, because it uses none, counts with every prior.
+    """
+    scored: dict[tuple[str, str], dict[tuple[str, str, str], Record]] = {}
+    for record in records:
+        found = scored.setdefault((record.prior, record.method), {})  # empty if every record failed
+        if record.absrel > 0:  # false for NaN
+            found[record.case, record.dataset, record.image] = record
+    priors, methods = (list(dict.fromkeys(names)) for names in zip(*scored, strict=True)) if scored else [[]] * 2
+    base = BEST if BEST in methods else OURS
+    blocks, cases = [], list(dict.fromkeys(case for found in scored.values() for case, *_ in found))
+    for prior in priors:
+        reference, own = scored.get((prior, base), {}), {}
+        for method in methods:
+            ran = [name for name in priors if (name, method) in scored]
+            if prior in ran or len(ran) == 1:
+                own[method] = scored[prior if prior in ran else ran[0], method]
+        first = [min((found[key].absrel, name) for name, found in own.items() if key in found)[1] for key in reference]
+        rows = []
+        for method, found in own.items():
+            logs = {key: math.log(found[key].absrel / reference[key].absrel) for key in reference if key in found}
+            if not logs:
+                continue
+            means = [_geometric_mean([log for key, log in logs.items() if key[0] == case]) for case in cases]
+            ends = [math.exp(f(logs.values())) for f in (min, max)]
+            seconds = float(np.median([found[key].seconds for key in logs]))
+            row = Row(method, (*means, *ends, float(first.count(method)), seconds))
+            rows.append((method != base, _geometric_mean(list(logs.values())), row))
+        if rows:
+            ordered = tuple(row for *_, row in sorted(rows, key=lambda entry: entry[:2]))
+            blocks.append(Block(f"{prior}: {len(reference)} images and cases", ordered))
+    columns = (
+        *(Column("", case, "ratio") for case in cases),
+        *(Column("", head, "ratio") for head in ("best", "worst")),
+        Column("", "wins"),
+        Column("", "time (s)", "ratio"),
+    )
+    title = f"Every method beside {base}: ratios of AbsRel, the number of images and cases in which it is first, time"
+    return Table(WINS, title, "method", columns, tuple(blocks), convention=convention) if blocks else None
+
+
+def _geometric_mean(logs: Sequence[float]) -> float:
+    return math.exp(math.fsum(logs) / len(logs)) if logs else math.nan
 
 
 def _ratio_row(records: dict[tuple[str, str], Record], base: dict[tuple[str, str], Record]) -> tuple[float, ...] | None:

@@ -14,6 +14,7 @@ stored, stored:LABEL        the measurements that come with the image (`Scene.sp
                             to the nearest pixels
 dense                       every pixel with a reference depth
 random:N                    N pixels, sampled uniformly from those with a reference depth
+share:P                     a share P of the pixels with a reference depth, sampled uniformly
 lidar:N[:LOW:HIGH[:STEP]]   N beams of constant elevation, equally spaced from LOW to HIGH degrees above the horizon
                             (default: the vertical field of view of the camera), one measurement every STEP degrees
                             of azimuth (default: 0.2). The beams are cones about the camera's vertical axis, so they
@@ -68,6 +69,7 @@ from leadline.bench.patterns.parts import (
     is_count,
     is_count_with_seed,
     is_empty,
+    is_fraction,
     parse_part,
 )
 from leadline.datasets import Scene
@@ -272,6 +274,7 @@ SOURCES: dict[str, PatternKind] = {
     "stored": PatternKind("stored or stored:LABEL", lambda part: part.words != ("",), _stored, takes_label=True),
     "dense": PatternKind("dense", is_empty, pixels.all_pixels),
     "random": PatternKind("random:500", is_count, pixels.random_pixels),
+    "share": PatternKind("share:0.9", is_fraction, pixels.share_of_pixels),
     "lidar": PatternKind("lidar:16 or lidar:16:-15:15", pixels.is_lidar, pixels.lidar_beams),
     "corners": PatternKind("corners:300", is_count, pixels.image_corners),
     "marigold": PatternKind("marigold:1000 or marigold:1000:2024", is_count_with_seed, published.marigold_pixels),

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from leadline.base.errors import InputError, param
+from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import canonical_json
 from leadline.bench.protocol import DatasetEntry, MethodEntry, Protocol
 from leadline.bench.scoring import PAPER_SCORING, Scoring
 from leadline.bench.sources import effective_entry, inspect_priors, open_dataset, open_method
+from leadline.datasets import DATASETS, Dataset
 from leadline.methods import METHODS
 
 METRIC = "metric"  # gauge of a prior in metres
@@ -51,12 +52,13 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
     the order of the protocol, on the location of data and model, or on the other tasks.
 
     A method that returns the prior's own depth (`raw`) is planned only with priors in metres: the depth of another
-    prior has no unit to be scored in, which is a missing entry and no failure.
+    prior has no unit to be scored in, which is a missing entry and no failure. So is an image whose scene folder has no
+    stored prior, if the protocol names stored priors.
     """
     for method in protocol.methods:
         open_method(method)
     known = inspect_priors(protocol.priors)
-    images = {entry.label: open_dataset(entry).names()[: entry.limit] for entry in protocol.datasets}
+    opened, images = _open_datasets(protocol.datasets)
     methods = tuple(effective_entry(entry) for entry in protocol.methods)
     runs = {
         prior.label: tuple(
@@ -76,10 +78,11 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
     for entry in protocol.datasets:
         if not images[entry.label]:
             raise InputError(f"The data set {entry.label!r} has no images under {entry.root}.")
+        cases = entry.cases or protocol.cases
         digests = {
             (prior, case, method.label): _digest(entry, known[prior].identity, case, protocol, method)
             for prior, chosen in runs.items()
-            for case in protocol.cases
+            for case in cases
             for method in chosen
         }
         for image in images[entry.label][: protocol.limit]:
@@ -91,12 +94,50 @@ def plan_work_items(protocol: Protocol) -> list[WorkItem]:
                         method.label,
                         canonical_json(method.options),
                     )
-                    for case in protocol.cases
+                    for case in cases
                     for method in chosen
                 )
-                if tasks:
+                if tasks and known[prior].covers(opened[entry.label], image):
                     items.append(WorkItem(entry.label, image, prior, tasks))
+    if not items:
+        raise InputError("no image of the protocol has a stored prior; give a network as a prior.")
     return items
+
+
+def _open_datasets(entries: tuple[DatasetEntry, ...]) -> tuple[dict[str, Dataset], dict[str, list[str]]]:
+    """The data sets and the names of their images, by label. All that are not there are named in one error."""
+    opened: dict[str, Dataset] = {}
+    images: dict[str, list[str]] = {}
+    absent: dict[str, FileError] = {}
+    for entry in entries:
+        try:
+            opened[entry.label] = open_dataset(entry)
+            images[entry.label] = opened[entry.label].names()[: entry.limit]
+        except FileError as error:
+            absent[entry.label] = error
+    if absent:
+        (_, first), *others = absent.items()
+        also = f" Not there either: {', '.join(label for label, _ in others)}." if others else ""
+        rest = f" {param('only')} chooses among those that are: {', '.join(images)}." if images else ""
+        raise FileError(f"{first}{also}{rest}") from first
+    return opened, images
+
+
+def incomplete_datasets(protocol: Protocol) -> list[tuple[DatasetEntry, int, int]]:
+    """The data sets with fewer images than were published, with both numbers; none if the run is limited anyway."""
+    found = []
+    for entry in protocol.datasets:
+        facts = DATASETS.get(entry.name)
+        if facts is None or facts.images is None or protocol.limit is not None:
+            continue
+        try:
+            images = len(open_dataset(entry).names())
+        except FileError:
+            continue  # planning the run reports it
+        published = facts.images if entry.limit is None else min(facts.images, entry.limit)
+        if facts.absent(images, entry.options) and images < published:
+            found.append((entry, images, published))
+    return found
 
 
 def remaining_items(items: list[WorkItem], done: Collection[str]) -> list[WorkItem]:

@@ -31,6 +31,7 @@ LABELS = {
     "promptda": "PromptDA",
     "omni-dc": "OMNI-DC",
     "marigold-dc": "Marigold-DC",
+    "testpromptdc": "TestPromptDC",
 }
 """Default labels of the methods in tables and records, the paper's where it has one. "Ours" is its configuration."""
 
@@ -52,9 +53,11 @@ class DatasetEntry:
     options: dict[str, Any] = field(default_factory=dict)
     split: bool = False
     limit: int | None = None  # only its first images, e.g. those of a published split
+    cases: tuple[str, ...] = ()  # instead of the protocol's, e.g. if the images have measurements of their own
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.name)
+        _require_patterns(self.cases)
         if self.limit is not None and self.limit < 1:
             raise InputError(f"{param('limit')} must be at least 1 image, got {self.limit}.")
 
@@ -128,14 +131,20 @@ class Protocol:
             duplicates = sorted({label for label in labels if labels.count(label) > 1})
             if duplicates:
                 raise InputError(f"{param(name)}: each entry needs its own label, but {duplicates[0]!r} is used twice.")
-        if not self.cases or len(set(self.cases)) < len(self.cases):
-            raise InputError(f"{param('cases')} must be one or more different patterns, got {list(self.cases)}.")
-        for case in self.cases:
-            parse_pattern(case)
+        if not self.cases:
+            raise InputError(f"{param('cases')} must have at least one entry.")
+        _require_patterns(self.cases)
         if not 1 <= self.stride < 1e9:
             raise InputError(f"{param('stride')} must be a number of at least 1 pixel, got {self.stride!r}.")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"{param('limit')} must be at least 1 image, got {self.limit}.")
+
+
+def _require_patterns(cases: tuple[str, ...]) -> None:
+    if len(set(cases)) < len(cases):
+        raise InputError(f"{param('cases')} must be different patterns, got {list(cases)}.")
+    for case in cases:
+        parse_pattern(case)
 
 
 def find_entry(entries: tuple[Entry, ...], label: str) -> Entry:

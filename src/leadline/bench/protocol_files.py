@@ -19,6 +19,7 @@ root = "ibims1"                                   # relative to --data, or to th
 normals = true                                    # false: score depth only, e.g. if the camera is a guess
 options = {max_depth = 10.0}                      # of the data set
 # limit = 749                                     # only the first images, e.g. those of a published split
+# cases = ["stored"]                              # of this data set, instead of the protocol's
 # split = true                                    # scene folders only: one subset per folder of scene folders
 
 [[priors]]

@@ -25,6 +25,7 @@ from leadline.base.strict_json import canonical_json
 from leadline.bench.plan import WorkItem
 from leadline.bench.protocol import Protocol, convert_protocol
 from leadline.bench.scoring import PAPER_SCORING, Scoring
+from leadline.io.files import make_folder, why_no_folder
 
 FILE = "records.sqlite"
 _LOCK_TIMEOUT = 60.0  # seconds to wait for a reader, e.g. `bench status`
@@ -122,10 +123,9 @@ class RecordStore:
         self.folder = Path(folder)
         self.path = self.folder / FILE
         if create:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise FileError(f"{self.folder}: the folder cannot be created ({error.strerror}).") from error
+            make_folder(self.folder)
+        elif not self.folder.is_dir():
+            raise FileError(f"{self.folder}: {why_no_folder(self.folder)}, expected that of a run.")
         elif not self.path.is_file():
             raise FileError(f"{self.folder}: the folder contains no run ({FILE} does not exist).")
         try:

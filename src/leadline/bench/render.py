@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from leadline.base.errors import FileError
 from leadline.bench.results import MACRO, METRICS, PERCENTILES, Results
 from leadline.bench.scoring import PAPER_SCORING
 from leadline.bench.tables import CSV_METRICS, Block, Column, Table, digits
-from leadline.io.files import atomic_write
+from leadline.io.files import atomic_write, make_folder
 
 MISSING = "--"
 
@@ -77,10 +76,7 @@ def write_csvs(results: Results, folder: Path) -> list[Path]:
 
     They are the paper's four; for a run with another convention one file per metric, with that convention.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{folder}: the folder cannot be created ({error.strerror}).") from error
+    make_folder(folder)
     paths = []
     names = CSV_METRICS if results.scoring == PAPER_SCORING else {f"scores_{metric}": metric for metric in METRICS}
     for name, metric in names.items():

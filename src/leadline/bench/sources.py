@@ -87,6 +87,7 @@ class PlannedPrior(NamedTuple):
 
     identity: str  # what identifies it in the keys of records: the content of its model, or its spec and options
     gauge: str  # "metric" if its depth is in metres; see `PriorSource`
+    covers: Callable[[Dataset, str], bool]  # whether there is a prior of an image
 
 
 def inspect_priors(entries: tuple[PriorEntry, ...]) -> dict[str, PlannedPrior]:
@@ -99,10 +100,12 @@ def inspect_priors(entries: tuple[PriorEntry, ...]) -> dict[str, PlannedPrior]:
     for entry in entries:
         try:
             source = open_prior(entry)
-            found[entry.label] = PlannedPrior(_identity(entry, source), entry.gauge or source.gauge)
+            gauge = entry.gauge or source.gauge
+            found[entry.label] = PlannedPrior(_identity(entry, source), gauge, source.covers)
         except (MissingExtra, FileError) as error:
             gauge = entry.gauge or (PRIORS[entry.kind].gauge if entry.kind in PRIORS else "unknown")
-            found[entry.label] = PlannedPrior(canonical_json([entry.source, entry.options]), gauge)
+            identity = canonical_json([entry.source, entry.options])
+            found[entry.label] = PlannedPrior(identity, gauge, lambda data, image: True)
             missing.append(error)
     if len(missing) == len(entries):
         raise missing[0]
@@ -195,6 +198,9 @@ class OracleBlend(PriorSource):
     def fingerprint(self) -> str:
         return f"oracle {self.share!r} {self.source.fingerprint()}"
 
+    def covers(self, dataset: Any, name: str) -> bool:
+        return self.source.covers(dataset, name)
+
     def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
         """The blended prior of image `name` of `dataset`."""
         reference = None if dataset is None or name is None else dataset.load(name).reference
@@ -216,6 +222,7 @@ def blend_with_reference(prior: Prior, reference: FloatArray, share: float) -> N
     h = np.asarray(prior.depth(), np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         x, y = np.log(h), np.log(np.asarray(reference, np.float64))
+    x[~np.isfinite(x)] = np.nan  # some networks predict 0, which is no depth and must not enter the mean below
     known = np.isfinite(x) & np.isfinite(y)
     if np.count_nonzero(known) < 2:
         raise InputError(f"{param('reference')} and the prior must have at least two valid pixels in common.")

@@ -26,6 +26,8 @@ from leadline.base.arrays import Float64Array, FloatArray, IndexArray, as_map
 from leadline.base.errors import InputError, param
 from leadline.core.neighbours import nearest_others
 
+_LARGEST = 1e6  # of a coefficient: no sensor is meant, and squares of larger ones would overflow
+
 MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 """Bounds of the weights in units of the gradient weight. Beyond them a measurement has no effect, or is exact."""
 PARTNERS = 4  # nearest others that a measurement is compared with
@@ -53,7 +55,7 @@ class Noise:
     Raises
     ------
     InputError
-        If a coefficient is negative or not finite.
+        If a coefficient is negative, not finite or beyond any sensor.
 
     Examples
     --------
@@ -69,8 +71,10 @@ class Noise:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not (isinstance(value, (int, float)) and 0 <= value < math.inf):
-                raise InputError(f"{param(f'noise.{name}')} must be a number of at least 0, got {value!r} instead.")
+            if not (isinstance(value, (int, float)) and 0 <= value <= _LARGEST):
+                raise InputError(
+                    f"{param(f'noise.{name}')} must be a number from 0 to {_LARGEST:g}, got {value!r} instead."
+                )
 
     def __call__(self, depth: ArrayLike) -> Float64Array:
         z = np.asarray(depth, np.float64)

@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from leadline.base.errors import InputError, param
 
+_LARGEST = 1e6  # metres per count: beyond it depths overflow in single precision, and no sensor is meant
+
 METRES_PER_UNIT: Mapping[str, float] = MappingProxyType(
     {
         "mm": 1e-3,
@@ -37,9 +39,9 @@ def metres_per_unit(unit: str | float) -> float:
         metres = float(unit.strip().removesuffix("m")) if isinstance(unit, str) else float(unit)
     except (TypeError, ValueError):
         metres = math.nan
-    if not (metres > 0 and math.isfinite(metres)) or isinstance(unit, bool):
+    if not 0 < metres <= _LARGEST or isinstance(unit, bool):
         raise InputError(
-            f"{param('unit')} must be one of {', '.join(METRES_PER_UNIT)}, or metres per count as a positive number, "
-            f"got {unit!r} instead."
+            f"{param('unit')} must be one of {', '.join(METRES_PER_UNIT)}, or metres per count as a positive number of "
+            f"at most {_LARGEST:g}, got {unit!r} instead."
         )
     return metres

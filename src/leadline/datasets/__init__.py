@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -16,9 +16,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, param
+from leadline.base.errors import FileError
 from leadline.base.registry import Registry, check_options
 from leadline.geometry.cameras import CameraModel
+from leadline.io.files import why_no_folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,11 @@ class DatasetFacts:
     licence: str
     options: Mapping[str, Any] = field(default_factory=dict)  # arguments of the callable that the name implies
     counted_by: str = "the paper"  # whose number of images that is
+    selecting: frozenset[str] = frozenset()  # options that select other images
+
+    def absent(self, images: int, options: Collection[str] = ()) -> int:
+        """How many of the published images a folder with so many images lacks; 0 if their number is not known."""
+        return 0 if self.images is None or self.selecting & set(options) else max(0, self.images - images)
 
 
 _NYU = ("no explicit licence; research use",)
@@ -119,6 +125,7 @@ DATASETS: dict[str, DatasetFacts] = {
         "<video>/lowres_wide_intrinsics/*.pincam of the raw split; 1920x1440",
         "https://github.com/apple/ARKitScenes (download_data.py upsampling, and raw for the intrinsics)",
         "CC BY-NC-SA 4.0",
+        selecting=frozenset({"fold", "frames"}),
     ),
     "tanks": DatasetFacts(
         "leadline.datasets.tanks:TanksAndTemples",
@@ -127,6 +134,7 @@ DATASETS: dict[str, DatasetFacts] = {
         "Barn, Caterpillar, Ignatius, Meetingroom and Truck",
         "https://www.tanksandtemples.org/download (scans, alignments), and the TNT_GOF calibration bundle",
         "non-commercial research; terms at the source",
+        selecting=frozenset({"scenes"}),
     ),
     "moge": DatasetFacts(
         "leadline.datasets.bundles:MogeBundle",
@@ -193,6 +201,7 @@ DATASETS: dict[str, DatasetFacts] = {
         "https://github.com/alexklwong/void-dataset (void_release.zip)",
         "academic, non-commercial; terms at the source",
         counted_by="the published evaluation",
+        selecting=frozenset({"split"}),
     ),
     "ddad": DatasetFacts(
         "leadline.datasets.completion.ddad:Ddad",
@@ -217,6 +226,7 @@ DATASETS: dict[str, DatasetFacts] = {
         "https://github.com/ScanNet/ScanNet; the list and a download script: https://github.com/prs-eth/Marigold-DC",
         "ScanNet terms of use, research only",
         counted_by="the published evaluation",
+        selecting=frozenset({"split"}),
     ),
     "arkit-lowres": DatasetFacts(
         "leadline.datasets.arkit:ArkitScenes",
@@ -275,5 +285,5 @@ def dataset(name: str, root: str | os.PathLike[str], **options: Any) -> Dataset:
     check_options(f"The data set {name!r}", options, accepted)
     folder = Path(root)
     if not folder.is_dir():
-        raise FileError(f"{folder}: there is no such folder; {param('root')} must hold the data set {name!r}.")
+        raise FileError(f"{folder}: {why_no_folder(folder)}; it must hold the data set {name!r}.")
     return target(folder, **implied, **options)

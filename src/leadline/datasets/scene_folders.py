@@ -14,20 +14,28 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.errors import FileError, InputError
+from leadline.base.errors import FileError, InputError, require_choice
 from leadline.core.prior import Prior
 from leadline.datasets import Scene, SparseInput, loading
 from leadline.geometry.cameras import Camera
+from leadline.geometry.grids import scatter_nearest
 from leadline.io.depth import read_image, read_values
 from leadline.io.files import read_json, reading
 from leadline.io.units import scale_depth
 
 _FILE = "scene.json"
+Listed = Literal["reference", "sensor", "measured", "all"]
+_EXPECTED = {
+    "reference": " that has a reference",
+    "sensor": " that has a reference and measurements of a sensor",
+    "measured": " that has measurements and no reference",
+    "all": "",
+}
 
 
 def _folders_with(file: str, root: Path) -> Iterator[Path]:
@@ -46,21 +54,30 @@ def _folders_with(file: str, root: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class SceneFolders:
-    """All scene folders inside a folder. The name of a scene is its path relative to `root`."""
+    """All scene folders inside a folder. The name of a scene is its path relative to `root`.
+
+    `listed` selects the scenes that `names` lists; `load` accepts the others, too:
+
+    - ``"reference"``: those with a reference.
+    - ``"sensor"``: those with a reference and with measurements that were not taken from it.
+    - ``"measured"``: those with measurements and without a reference. Their first measurements take its place, so that
+      a benchmark can measure some of them and score the others.
+    - ``"all"``: all of them.
+    """
 
     name = "scenes"
     root: Path  # searched recursively for scene.json, also through symbolic links
-    reference_only: bool = True  # list only scenes that have a reference; load accepts the others, too
+    listed: Listed = "reference"
     max_depth: float | None = None  # metres beyond which references are not used, besides the scene's own max_m
 
     def __post_init__(self) -> None:
+        require_choice("listed", self.listed, Listed)
         loading.require_positive_or_none(max_depth=self.max_depth)
 
     def names(self) -> list[str]:
         names = [folder.relative_to(self.root).as_posix() for folder in _folders_with(_FILE, self.root)]
-        listed = [name for name in names if not self.reference_only or self._has_reference(name)]
-        expected = f"folders with a {_FILE}{' that has a reference' * self.reference_only}"
-        return loading.require_images(listed, self.root, expected)
+        listed = [name for name in names if self._is_listed(name)]
+        return loading.require_images(listed, self.root, f"folders with a {_FILE}{_EXPECTED[self.listed]}")
 
     def files(self, name: str) -> list[Path]:
         folder, paths = self.root / name, [self.root / name / _FILE]
@@ -85,9 +102,13 @@ class SceneFolders:
             image_file = self.root / name / scene["image"]
             entry, numbers = scene.get("reference"), scene.get("intrinsics")
         image = read_image(image_file)
-        depth = None
+        depth, sparse = None, self._sparse(name)
         if entry is not None:
             depth = loading.clean_reference(self._depth(name, entry, image.shape), self.max_depth)
+        elif self.listed == "measured" and sparse:
+            measured = next(iter(sparse.values())).values
+            placed, _ = scatter_nearest(measured, (image.shape[0], image.shape[1]))
+            depth = loading.clean_reference(placed.astype(np.float32), self.max_depth)
         camera = None
         if numbers is not None:
             with reading(file, "a scene"):
@@ -97,7 +118,7 @@ class SceneFolders:
                     f"{file}: its intrinsics are for {camera.width}x{camera.height}, but {image_file.name} is "
                     f"{image.shape[1]}x{image.shape[0]}."
                 )
-        return Scene(name, image, depth, camera, self._sparse(name))
+        return Scene(name, image, depth, camera, sparse)
 
     def _sparse(self, name: str) -> dict[str, SparseInput]:
         """The measurements that a scene contains, in the order of its ``sparse``."""
@@ -152,9 +173,16 @@ class SceneFolders:
         depth[missing] = np.nan
         return depth
 
-    def _has_reference(self, name: str) -> bool:
-        """Whether a scene has a reference; True if it cannot be read, so that loading it reports the error."""
+    def _is_listed(self, name: str) -> bool:
+        """Whether `names` lists a scene. One that cannot be read is listed, so that loading it reports the error."""
+        if self.listed == "all":
+            return True
         try:
-            return self.describe(name).get("reference") is not None
+            has_reference = self.describe(name).get("reference") is not None
+            measured = self._entries(name, "sparse")
         except FileError:
             return True
+        if self.listed == "measured":
+            return bool(measured) and not has_reference
+        from_sensor = any(not entry.get("from_reference", False) for entry in measured)
+        return has_reference and (from_sensor or self.listed == "reference")

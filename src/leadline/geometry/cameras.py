@@ -259,9 +259,9 @@ class ColmapCamera:
         model, params = self.model, tuple(self.params)
         object.__setattr__(self, "params", params)
         if model not in MODELS:
-            raise InputError(f"{param('model')} must be one of {', '.join(MODELS)}, got {model!r} instead.")
+            raise InputError(f"the camera model must be one of {', '.join(MODELS)}, got {model!r} instead.")
         if len(params) != MODELS[model] or not all(map(math.isfinite, params)):
-            raise InputError(f"{param('params')} of {model} must be {MODELS[model]} finite numbers, got {params!r}.")
+            raise InputError(f"the parameters of {model} must be {MODELS[model]} finite numbers, got {params!r}.")
         if not all(value > 0 for value in params[: 1 if model in ONE_FOCAL else 2]):
             raise InputError(f"{param('params')} of {model} must begin with a positive focal length, got {params!r}.")
         if not (0 < self.width <= MAX_SIDE and 0 < self.height <= MAX_SIDE):

@@ -93,5 +93,6 @@ def cloud_from_depth(
         levels = np.asarray(confidence)
         if levels.shape != depth.shape:
             raise InputError(f"{param('confidence')} must have the depth's shape {depth.shape}, got {levels.shape}.")
-        levels = levels[measured].astype(np.float32)
+        with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
+            levels = levels[measured].astype(np.float32)
     return Cloud(camera.points(depth)[measured], confidence=levels)

@@ -87,6 +87,7 @@ def project(
     out_of_range = z_buffer(outside, transform, camera) if len(outside) else np.full_like(depth, np.nan)
     covered = int(np.isfinite(depth).sum())
     radius = default_see_through_radius(depth) if see_through_radius is None else see_through_radius
+    radius = min(radius, max(depth.shape))  # a larger one has the same effect
     removed = np.full_like(depth, np.nan)
     if radius:
         hidden = see_through(depth, radius, see_through_ratio)

@@ -52,7 +52,7 @@ def parse_camera(file: Path, content: Mapping[str, Any]) -> Camera | ColmapCamer
         model, params = str(content.get("model", "PINHOLE")), tuple(map(float, content.get("params", ())))
     with naming_file(file):
         if model in ONE_FOCAL:
-            raise InputError(f"{param('model')} must have two focal lengths, got {model}; write {ONE_FOCAL[model]}.")
+            raise InputError(f"the camera model must have two focal lengths, got {model}; write {ONE_FOCAL[model]}.")
         pinhole = Camera(width, height, fx, fy, cx, cy)
         lens = ColmapCamera(model, width, height, (fx, fy, cx + 0.5, cy + 0.5, *params))
         return pinhole if model == "PINHOLE" else lens

@@ -156,7 +156,7 @@ def read_projection_facts(path: Path) -> ProjectionFacts | None:
         if stated != file_hash(path):
             return None
         as_unit(unit)
-    except (OSError, ValueError, KeyError, TypeError):  # a JSON file of something else
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a JSON file of something else
         return None
     text = f"the unit is {unit}, as {sidecar.name} says: {near:.2f} to {far:.2f} m."
     return ProjectionFacts(unit, camera, Note(NoteKind.UNIT_FROM_SIDECAR, text))
@@ -239,4 +239,6 @@ def _project(
         hint = f'with the inverse of the extrinsics {inverted} pixels would have one: try {{"inverse": ...}}'
     elif not found.in_range:
         hint = f"no point lies within {param('min_range')}, {param('max_range')} and {param('min_confidence')}"
+    if not len(points):
+        raise InputError(f"{files.cloud}: has no point, or none that was measured.")
     raise InputError(f"{files.cloud}: none of its {len(points)} points falls into the image; {hint}.")

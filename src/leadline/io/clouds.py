@@ -130,7 +130,9 @@ def _cloud_from_rows(file: Path, rows: NDArray[Any]) -> Cloud:
         raise FileError(f"{file}: must hold rows of x, y, z and more, (N, 3) or wider, got shape {rows.shape}.")
     single = rows.dtype.itemsize <= 4 and rows.dtype.kind == "f"
     points: FloatArray = rows[:, :3].astype(np.float32 if single else np.float64)
-    return Cloud(points, intensity=rows[:, 3].astype(np.float32) if rows.shape[1] > 3 else None)
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
+        intensity = rows[:, 3].astype(np.float32) if rows.shape[1] > 3 else None
+    return Cloud(points, intensity=intensity)
 
 
 def _read_rows(file: Path) -> Cloud:

@@ -58,12 +58,29 @@ def naming_file(file: Path) -> Iterator[None]:
         raise InputError(f"{file}: {error.args[0]}") from error
 
 
+def why_no_folder(path: Path) -> str:
+    """Why a path, which should be a folder, is none."""
+    return "is a file, not a folder" if path.is_file() else "there is no such folder"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; a file of that name, and whatever else prevents it, is a `FileError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "there is a file of this name" if folder.is_file() else error.strerror
+        raise FileError(f"{folder}: the folder cannot be made ({reason}); choose another one.") from error
+
+
 def read_text(file: Path, expected: str) -> str:
     """A small UTF-8 text file; raises as `reading` does."""
     with reading(file, expected):
         if file.stat().st_size > _MAX_TEXT_BYTES:
             raise FileError(f"{file}: has {file.stat().st_size} bytes, too many for {expected}. Is it another file?")
-        return file.read_text(encoding="utf-8-sig")
+        try:
+            return file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise FileError(f"{file}: is not a text file, expected {expected}. Is it another file?") from error
 
 
 def read_json(file: Path, expected: str) -> dict[str, Any]:
@@ -128,6 +145,8 @@ def choose_key(file: Path, names: Iterable[str], key: str | None, preferred: tup
             return name
     if len(known) == 1:
         return known[0]
+    if not known:
+        raise FileError(f"{file}: has no {kind} at all.")
     raise FileError(
         f"{file}: has no {kind} named {' or '.join(preferred)} but {_list_names(known)}. Choose one with "
         f"{param('key')}."

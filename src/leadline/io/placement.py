@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Rotation = Literal[0, 90, 180, 270]
 # Degrees clockwise as quarter turns counter-clockwise, which is how NumPy counts them.
+_LARGEST_SCALE = 1e6  # metres per unit of a cloud; larger ones would overflow
 _QUARTER_TURNS = {0: 0, 90: -1, 180: 2, 270: 1}
 
 
@@ -134,8 +135,11 @@ class ProjectionOptions:
             vector = getattr(self, name)
             if vector is not None and len(vector) != 3:
                 raise InputError(f"{param(name)} must be three numbers x, y, z, got {len(vector)} instead.")
-        if not (self.scale > 0 and math.isfinite(self.scale)):
-            raise InputError(f"{param('scale')} must be a positive number of metres per unit, got {self.scale}.")
+        if not 0 < self.scale <= _LARGEST_SCALE:
+            raise InputError(
+                f"{param('scale')} must be a positive number of metres per unit, at most {_LARGEST_SCALE:g}, got "
+                f"{self.scale}."
+            )
 
     @property
     def quarter_turns(self) -> int:

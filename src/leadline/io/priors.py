@@ -83,7 +83,7 @@ def read_facts(path: Path) -> dict[str, Any]:
         return {**facts, "camera": None if camera is None else Camera(**camera)}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileError(
             f"{sidecar}: cannot be read as the sidecar of a prediction ({error}). Predict again, or delete it and "
             f"set {param('prior_kind')}."

@@ -105,6 +105,9 @@ METHODS: dict[str, MethodFacts] = {
         f"{_SYSTEMS}:omni_dc", "OMNI-DC 1.1, 2025", "BSD-3-Clause, weights CC-BY-NC-4.0", commercial=False
     ),
     "marigold-dc": MethodFacts(f"{_SYSTEMS}:marigold_dc", "Marigold-DC, 2025"),
+    "testpromptdc": MethodFacts(
+        f"{_SYSTEMS}:testpromptdc", "TestPromptDC, 2025", "not stated, weights CC-BY-NC-4.0", commercial=False
+    ),
 }
 
 

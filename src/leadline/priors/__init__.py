@@ -45,6 +45,10 @@ class PriorSource(Protocol):
         """The prior of an (H, W, 3) image; `dataset` and `name` identify its origin, if that is known."""
         ...
 
+    def covers(self, dataset: Any, name: str) -> bool:
+        """Whether there is a prior of that image. It is False only if the data set itself says that it has none."""
+        return True
+
 
 @dataclass(frozen=True)
 class PriorFacts:

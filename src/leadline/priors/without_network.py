@@ -121,6 +121,14 @@ class ScenePriors(PriorSource):
     def fingerprint(self) -> str:
         return f"scene {self.index} {self.floor}"
 
+    def covers(self, dataset: Any, name: str) -> bool:
+        if not hasattr(dataset, "describe"):
+            return True
+        try:
+            return bool(dataset.describe(name).get("priors"))
+        except FileError:
+            return True  # reading it will report the error
+
     def __call__(self, image: NDArray[np.uint8], *, dataset: Any = None, name: str | None = None) -> Prior:
         stored: list[Prior] = dataset.scene_priors(name) if hasattr(dataset, "scene_priors") else []
         if self.index >= len(stored):

@@ -346,7 +346,7 @@ def test_the_command_draws_what_it_can_and_notes_the_rest(tmp_path):
         (["--published", "weigths", "-o", "x"], "did you mean 'weights'"),
         (["--published"], "-o is missing"),
         (["-o", "x"], "RUN is missing"),
-        ([str(tmp_path / "none"), "-o", "x"], "contains no run"),
+        ([str(tmp_path / "none"), "-o", "x"], "there is no such folder"),
         (["--published", "--image", "a", "-o", "x"], "need the images of a run"),
     ):
         result = CliRunner().invoke(group, ["figures", *line])

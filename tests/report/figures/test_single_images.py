@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +11,12 @@ pytest.importorskip("matplotlib")
 
 
 from leadline.base.errors import InputError
+from leadline.bench.protocol import PriorEntry
 from leadline.bench.tables import BEST, FIXED, OURS, RESPONSE
 from leadline.report.figures import draw, run_source, single_images
 from leadline.report.figures.plotting import SMALLEST
 from leadline.report.image_results import ImageCase
+from support.bench_runs import protocol, run
 
 FLOAT32 = 1e-6  # relative: both scores are sums in float64 of float32 errors, in different orders
 
@@ -36,6 +39,16 @@ def test_rules_choose_the_image(run_folder):
     assert single_images.choose(asked, needed, single_images.mae_ratio) == ImageCase("Rooms", second, "outer", "made")
     with pytest.raises(InputError, match="needs an image with scores of all of"):
         single_images.choose(source, ("Poisson",), single_images.mae_ratio)
+
+
+def test_the_prior_is_the_first_that_has_scores(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    chosen = protocol("glog", "knn", count=1, cases=["outer"])
+    missing = PriorEntry(f"files:{tmp_path / 'empty'}", "missing")
+    run(replace(chosen, priors=(missing, *chosen.priors)), tmp_path / "RUN")
+    source = run_source(tmp_path / "RUN")
+    assert source.prior == "made"
+    assert set(draw("macro", source).numbers["points"]) == {"GLog", "KNN"}
 
 
 def test_complete_systems_are_shown_before_baselines_and_ours_last():

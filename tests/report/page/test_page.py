@@ -201,7 +201,7 @@ def test_refusals(folder: Path, tmp_path: Path) -> None:
         (f"bench report {folder} --html {out} --prior nobody", "'nobody'"),
         (f"bench report {folder} --html {tmp_path / 'no' / 'r.html'}", "a folder that exists"),
         (f"bench report {folder} --html {tmp_path}", "a folder that exists"),
-        (f"bench report {tmp_path / 'none'} --html {out}", "contains no run"),
+        (f"bench report {tmp_path / 'none'} --html {out}", "there is no such folder"),
     ):
         result = leadline(line)
         assert result.exit_code == 2

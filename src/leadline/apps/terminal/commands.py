@@ -107,7 +107,26 @@ def refuse_given(names: Collection[str], why: str, *, but: Collection[str] = ())
 INPUTS, PRIOR, CAMERA, OUTPUTS, PRESET, RUN = "Inputs", "Prior", "Camera", "Outputs", "Preset", "Run"
 """Headings that several commands share."""
 OTHER = "Other"
-PATH = click.Path(path_type=Path)
+
+
+class UsablePath(click.Path):
+    """A path that may or may not exist, but that the system can look up: not too long, and no endless link."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path: Any = super().convert(value, param, ctx)
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            self.fail(f"{value}: {error.strerror}.", param, ctx)
+        return path
+
+
+PATH = UsablePath()
 _ADVANCED = "leadline.help_advanced"
 
 
@@ -139,7 +158,7 @@ class Command(click.Command):
                     is_eager=True,
                     expose_value=False,
                     callback=_show_advanced_help,
-                    help="Show all options, also those of the fit and the solve.",
+                    help="Show all options, also those that are rarely needed.",
                 )
             )
 
@@ -221,6 +240,9 @@ class LazyGroup(click.Group):
 
             if isinstance(error, LeadlineError):
                 say("error", error_text(error))
+                sys.exit(2)
+            if isinstance(error, OSError) and error.filename is not None:  # a full disk, no permission, ...
+                say("error", f"{error.filename}: {error.strerror}.")
                 sys.exit(2)
             raise
         sys.exit(code if isinstance(code, int) else 0)

@@ -143,8 +143,9 @@ def make_output_folder(folder: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
+        reason = "it is a file" if folder.is_file() else error.strerror
         raise FileError(
-            f"{param('output')} {folder}: cannot write there ({error.strerror}); choose a folder of your own."
+            f"{param('output')} {folder}: cannot write there ({reason}); choose a folder of your own."
         ) from error
 
 

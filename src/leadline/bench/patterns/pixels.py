@@ -26,6 +26,12 @@ def random_pixels(scene: Scene, valid: BoolArray, part: PatternPart, rng: np.ran
     return chosen
 
 
+def share_of_pixels(scene: Scene, valid: BoolArray, part: PatternPart, rng: np.random.Generator) -> BoolArray:
+    """A share P of the pixels, sampled uniformly."""
+    count = round(part.numbers[0] * int(np.count_nonzero(valid)))
+    return random_pixels(scene, valid, part._replace(numbers=(float(count),)), rng)
+
+
 def lidar_beams(scene: Scene, valid: BoolArray, part: PatternPart, rng: np.random.Generator) -> BoolArray:
     """For each beam and column the pixel of nearest elevation, thinned to the azimuth steps."""
     numbers = part.numbers

@@ -1,8 +1,8 @@
 """Published numbers of other projects, beside those of a run that was scored by the same convention.
 
 ``bench/field/scores.csv`` has the numbers, in metres and 1/km, by the labels and cases of the packaged protocols.
-``bench/field/sources.toml`` says where each was read and how its project scores. A number whose source or convention
-could not be read is not in these files.
+``bench/field/sources.toml`` says where each was read and how its project scores. A number whose source could not be
+read is not in these files. Numbers of a project that has not published its evaluation have a table of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from leadline.bench.scoring import Scoring
 from leadline.bench.tables import DEPTH_METRICS, HEADS, Block, Column, Row, Table
 
 NAME = "field"
+UNKNOWN = "Scored: not published, so that no run can be compared with these numbers."
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class FieldSource:
     place: str  # the file and the table in it
     date: str  # of the table, or of the version that was read
     code: str  # the files that compute such numbers
-    scoring: Scoring
+    scoring: Scoring | None  # None: not published
 
     def __str__(self) -> str:
         return f"{self.citation}; {self.place}, {self.date}."
@@ -64,7 +65,8 @@ def field_sources() -> dict[str, FieldSource]:
     for key, entry in tomllib.loads(_text("sources.toml")).items():
         text = {name: entry.pop(name) for name in ("citation", "place", "date", "code")}
         # All of these methods predict every pixel, so that any rule but leaving pixels out gives their numbers.
-        found[key] = FieldSource(**text, scoring=Scoring(**entry, missing="penalise", cases="separate"))
+        scoring = Scoring(**entry, missing="penalise", cases="separate") if entry else None
+        found[key] = FieldSource(**text, scoring=scoring)
     return found
 
 
@@ -73,8 +75,8 @@ def field_scores() -> list[FieldScore]:
 
     Examples
     --------
-    >>> sorted({score.method for score in field_scores() if score.dataset == "VOID 500"})
-    ['KBNet', 'OMNI-DC v1.0', 'OMNI-DC v1.1']
+    >>> sorted({score.method for score in field_scores() if score.dataset == "ETH3D-SfM indoor"})
+    ['OMNI-DC v1.0', 'OMNI-DC v1.1']
     """
     rows = csv.DictReader(_text("scores.csv").splitlines())
     return [
@@ -122,7 +124,11 @@ def beside_field(run: Results) -> Table:
 
 
 def _table(
-    title: str, scores: Sequence[FieldScore], sources: dict[str, FieldSource], run: Results | None, scoring: Scoring
+    title: str,
+    scores: Sequence[FieldScore],
+    sources: dict[str, FieldSource],
+    run: Results | None,
+    scoring: Scoring | None,
 ) -> Table:
     cited = list(dict.fromkeys(score.source for score in scores))
     metrics = [metric for metric in DEPTH_METRICS if any(score.metric == metric for score in scores)]
@@ -142,7 +148,8 @@ def _table(
     if partial:
         notes.append(f"The run has scores of other numbers of images than were published for {'; '.join(partial)}.")
     columns = (*(Column("", HEADS[metric], metric) for metric in metrics), Column("", "images"))
-    return Table(NAME, title, "method", columns, tuple(blocks), "", tuple(notes), scoring.describe())
+    convention = UNKNOWN if scoring is None else scoring.describe()
+    return Table(NAME, title, "method", columns, tuple(blocks), "", tuple(notes), convention)
 
 
 def _published_row(method: str, scores: Iterable[FieldScore], metrics: Sequence[str], cited: Sequence[str]) -> Row:

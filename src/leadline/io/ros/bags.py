@@ -29,6 +29,8 @@ POINTS = ("sensor_msgs/msg/PointCloud2",)
 INFOS = ("sensor_msgs/msg/CameraInfo",)
 _TF_TOPICS = {"/tf": False, "/tf_static": True}  # topic: whether its transforms are static
 
+_SUFFIXES = (".bag", ".mcap", ".db3")
+
 MAX_MM = 65535  # largest value of 16UC1
 
 
@@ -43,6 +45,8 @@ class Bag:
 
         if not self.path.exists():
             raise FileError(f"{self.path}: there is no such bag; check the path.")
+        if self.path.is_file() and self.path.suffix not in _SUFFIXES:
+            raise FileError(f"{self.path}: is no bag, which is a folder or has a suffix {', '.join(_SUFFIXES)}.")
         with self._reading():
             # Older sqlite bags do not contain their message definitions.
             self._reader = AnyReader([self.path], default_typestore=get_typestore(Stores.ROS2_HUMBLE))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ from leadline.base.errors import require_choice, require_count, require_positive
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult, failure, measured_pixels, relative_depth
 from leadline.methods.classical.fields import NO_MEASUREMENT
-from leadline.methods.lines import DEPTH, DISPARITY, Line, Undefined, fit_line, least_squares_line
+from leadline.methods.lines import DEPTH, DISPARITY, Coordinate, Line, Undefined, fit_line, least_squares_line
 
 Estimator = Literal["median_ratio", "ratio_of_medians", "least_squares"]
 _Floats = NDArray[np.float64]
@@ -55,35 +56,25 @@ def scale(prior: Prior, sparse: FloatArray, *, estimator: Estimator = "median_ra
     return MethodResult((factor * relative).astype(np.float32), parameters={"gain": factor})
 
 
-def ransac_metric(
+def ransac(
     prior: Prior,
     sparse: FloatArray,
     *,
+    coordinate: Coordinate,
     tolerance: float = 0.1,
     trials: int = 1000,
     seed: int = 0,
     undefined: Undefined = "fail",
 ) -> MethodResult:
-    """A line in depth, s = gain h + offset, by RANSAC. Parameters as for `ransac_disp`."""
-    return fit_line(prior, sparse, DEPTH, _ransac(tolerance, trials, seed), undefined)
-
-
-def ransac_disp(
-    prior: Prior,
-    sparse: FloatArray,
-    *,
-    tolerance: float = 0.1,
-    trials: int = 1000,
-    seed: int = 0,
-    undefined: Undefined = "fail",
-) -> MethodResult:
-    """A line in disparity, 1/s = gain / h + offset, by RANSAC: the line through two measurements that most agree with.
+    """A line in a coordinate of depth by RANSAC: the line through two measurements that most others agree with.
 
     The line is then fitted to its inliers by least squares. The `parameters` of the result contain the share of
     `inliers`.
 
     Parameters
     ----------
+    coordinate : Coordinate
+        Depth, s = gain h + offset, in `ransac_metric`; disparity, 1/s = gain / h + offset, in `ransac_disp`.
     tolerance : float
         Largest relative error of an inlier.
     trials : int
@@ -93,7 +84,11 @@ def ransac_disp(
     undefined : {"fail", "drop"}
         Whether pixels without a positive depth fail the image or are left out, as for `gdisp`.
     """
-    return fit_line(prior, sparse, DISPARITY, _ransac(tolerance, trials, seed), undefined)
+    return fit_line(prior, sparse, coordinate, _ransac(tolerance, trials, seed), undefined)
+
+
+ransac_metric = partial(ransac, coordinate=DEPTH)
+ransac_disp = partial(ransac, coordinate=DISPARITY)
 
 
 def lad_metric(prior: Prior, sparse: FloatArray, *, undefined: Undefined = "fail") -> MethodResult:

@@ -51,6 +51,7 @@ MODULES = {
     "any2full": "model.ours.any2full",
     "omni-dc": "model.ognidc",
     "marigold-dc": "marigold_dc",
+    "testpromptdc": "unidepth_custom.models",
 }
 """The module that the check imports; its first part is the name under which the package is installed, if it is."""
 
@@ -206,8 +207,54 @@ def marigold_dc(
     return predict
 
 
+def tuned_prompt(
+    *,
+    device: str = "auto",
+    checkpoint: str = "lpiccinelli/unidepth-v2old-vitl14",
+    steps: int = 50,
+    rate: float = 2e-3,
+    seed: int = 2025,
+) -> Predict:
+    """TestPromptDC (Jeong et al. 2025): an image is added to the picture so that UniDepth agrees with the measurements.
+
+    Its script has no function for one picture, so that the descent is written here, with the settings of that script:
+    `steps` of AdamW of `rate` on the mean absolute error plus the RMSE at the measurements, after the line in depth by
+    least squares that each prediction gets.
+    """
+    torch = import_module("torch")
+    where = _device(device)
+    model = import_module("unidepth_custom.models").UniDepthV2.from_pretrained(checkpoint).to(where)
+    model.requires_grad_(False)
+
+    def predict(job: SimpleNamespace) -> Any:
+        torch.manual_seed(seed)
+        sparse = _map(job.sparse, where)
+        measured = sparse > 0
+        resize = torch.nn.functional.interpolate
+        picture = resize(_rgb(job.image, where), (476, 630), mode="bilinear", align_corners=False)
+        prompt = torch.nn.Parameter(torch.zeros_like(picture))
+        optimiser = torch.optim.AdamW([prompt], lr=rate)
+        for _ in range(steps):
+            depth = model({"image": picture + prompt, "depth": sparse}, {})["depth"]
+            known = depth[measured]
+            line = torch.pinverse(torch.stack([known, torch.ones_like(known)], dim=1)) @ sparse[measured]
+            depth = depth * line[0] + line[1]
+            error = depth[measured] - sparse[measured]
+            optimiser.zero_grad()
+            (error.abs().mean() + (error**2).mean().sqrt()).backward()
+            optimiser.step()
+        return depth
+
+    return predict
+
+
 SYSTEMS: dict[str, Callable[..., Predict]] = {
-    system.__name__.replace("_", "-"): system for system in (priorda, ldcm, any2full, omni_dc, marigold_dc)
+    "priorda": priorda,
+    "ldcm": ldcm,
+    "any2full": any2full,
+    "omni-dc": omni_dc,
+    "marigold-dc": marigold_dc,
+    "testpromptdc": tuned_prompt,
 }
 
 

@@ -104,7 +104,7 @@ class System:
         return MethodResult(np.where(usable, depth, np.float32(np.nan)), status, seconds, versions=versions)
 
 
-priorda, ldcm, any2full, omni_dc, marigold_dc = map(System, SYSTEMS)
+priorda, ldcm, any2full, omni_dc, marigold_dc, testpromptdc = map(System, SYSTEMS)
 
 
 @dataclass(frozen=True)

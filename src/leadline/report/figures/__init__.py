@@ -87,7 +87,7 @@ def run_source(
     image: str | None = None,
     largest_error: float | None = None,
 ) -> Source:
-    """The records of a run with a prior, by default the first.
+    """The records of a run with a prior, by default the first that has scores.
 
     Only the records of `cases` are used, by default all; the figures of one image show the first case, and `image`.
     Their error maps end at `largest_error` metres, by default where each figure chooses.
@@ -104,11 +104,14 @@ def run_source(
     kept = tuple(record for record in records if not cases or record.case in cases)
     results = pool(kept, subsets=labels["dataset"], priors=labels["prior"], methods=labels["method"])
     case = cases[0] if cases else None
-    return Source(results, prior or labels["prior"][0], kept, Path(folder), image, case, largest_error)
+    return Source(results, prior or results.first_prior, kept, Path(folder), image, case, largest_error)
 
 
 def exported_source(folder: Path, *, prior: str | None = None) -> tuple[Source, tuple[str, ...]]:
-    """The numbers in the CSV files of a folder with a prior, by default the first; and the names of missing files."""
+    """The numbers in the CSV files of a folder, and the names of missing files.
+
+    The prior is by default the first that has scores.
+    """
     results, missing = read_exported(folder)
     return Source(results, _known_prior(results, prior, f"{folder}: the files have")), missing
 
@@ -124,7 +127,7 @@ def _known_prior(results: Results, prior: str | None, has: str) -> str:
         raise InputError(f"{has} no prior {prior!r}; {suggestion(prior, results.priors)}")
     if not results.priors:
         raise InputError(f"{has} no row with a score.")
-    return prior or results.priors[0]
+    return prior or results.first_prior
 
 
 def draw(name: str, source: Source) -> Drawing:

@@ -17,6 +17,7 @@ from typing import Any
 from leadline.base.errors import FileError
 from leadline.bench.results import MACRO, PERCENTILES, Distribution, Results, Series
 from leadline.bench.tables import CSV_METRICS
+from leadline.io.files import why_no_folder
 
 LABELS = ("subset", "prior", "method")
 MEDIAN = "p50"
@@ -41,7 +42,7 @@ def read_exported(folder: Path) -> tuple[Results, tuple[str, ...]]:
         The folder has none of the files, or a file is not as expected; the message names its line.
     """
     if not folder.is_dir():
-        raise FileError(f"{folder}: there is no such folder; {_EXPORT} writes them.")
+        raise FileError(f"{folder}: {why_no_folder(folder)}; {_EXPORT} writes them.")
     paths = {metric: folder / f"{name}.csv" for name, metric in CSV_METRICS.items()}
     missing = tuple(path.name for path in paths.values() if not path.is_file())
     if len(missing) == len(paths):
