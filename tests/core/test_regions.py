@@ -409,3 +409,16 @@ def test_made_up_regions_on_real_scenes(name):
     clean = np.where(np.isfinite(sparse), reference, np.nan)
     for prior, measured in ((weak, sparse), (weak, clean), (strong, clean)):
         assert complete(prior, measured, options=REGIONS).outliers.where.size == 0
+
+
+@real
+def test_a_window_is_found_beside_a_floor_on_which_the_prior_errs_a_little():
+    """Its plane meets the floor, over which the region grows; it is confirmed by the measurements far behind alone."""
+    reference, _, strong = scene("7scenes_seq/frame000700")
+    depth, window = reference.copy(), np.s_[256:336, 384:484]
+    depth[window] = np.nanmax(reference[window])
+    mask, sparse = np.zeros(depth.shape, np.bool_), np.full_like(depth, np.nan)
+    mask[window], sparse[4::8, 4::8] = True, depth[4::8, 4::8]
+    where = remove_outliers(check_inputs(strong, sparse).pairs, "regions")[1].where
+    assert mask.flat[where].all()
+    assert where.size > 0.8 * np.isfinite(sparse[mask]).sum()

@@ -24,7 +24,8 @@ first: how large are this prior's own errors on this image, and does an edge of 
    on where the measurements jump. Regions whose median of d exceeds `UNMISTAKABLE` e need no confirmation. A region
    that the image border cuts off is not seen from all sides, and priors err there over whole surfaces. It needs both,
    with a border that is long enough or jumps wherever it is seen; or a median above `CLEAR` e, and a border as long as
-   two sides at which the measurements jump and not the prior.
+   two sides at which the measurements jump and not the prior. A region that is not confirmed may have grown over a
+   surface on which the prior errs a little. Its seeds are then judged alone; d must fall steeply at their border.
 7. *Measurements.* The border of a region is not that of the cells. Two membranes continue the residuals: one from
    outside into the region, along what the prior says is one surface, the other from the interior of the region
    outwards. Near the border each measurement belongs to the region if it is closer to the second one. A region whose
@@ -111,6 +112,10 @@ def find_regions(residuals: FloatArray, log_depth: FloatArray, where: IndexArray
             labels[labels == n] = 0
         else:
             others[np.isin(others, shared)] = 0
+    labels, reasons = np.where(others > 0, others + len(reasons), labels), reasons + more
+    # A region that grew over a surface on which the prior errs a little is confirmed by its seeds alone.
+    others, more = label_regions(deviations, deviations, depths, measured, unit, np.inf, only_seeds=True)
+    others[np.isin(others, others[labels > 0])] = 0
     labels, reasons = np.where(others > 0, others + len(reasons), labels), reasons + more
     if not reasons:
         return Outliers.none(prior_error=error)

@@ -37,14 +37,22 @@ NEARLY_ALL, LESS_CLEAR = 0.9, 3.0
 
 
 def label_regions(
-    d: Float64Array, levels: Float64Array, log_t: Float64Array, measured: BoolArray, unit: float, unmistakable: float
+    d: Float64Array,
+    levels: Float64Array,
+    log_t: Float64Array,
+    measured: BoolArray,
+    unit: float,
+    unmistakable: float,
+    *,
+    only_seeds: bool = False,
 ) -> tuple[NDArray[np.int32], list[RegionReason]]:
     """The number of the region of each cell of the grid, from 1, and 0 outside; and the reason for each region.
 
-    Steps at the borders are those of `levels`, because a trend that was subtracted from d has steps of its own.
+    Steps at the borders are those of `levels`, because a trend that was subtracted from d has steps of its own. With
+    `only_seeds` regions do not grow, and d must fall at their borders to where they would have ended.
     """
     found = np.zeros(measured.shape, np.int32)
-    count = grow(d, log_t, SEED * unit, GROWTH * unit, found)
+    count = grow(d, log_t, SEED * unit, (SEED if only_seeds else GROWTH) * unit, found)
     seeds = np.bincount(found[measured & (d > SEED * unit)], minlength=count + 1)
     sizes = np.bincount(found[measured], minlength=count + 1)
     first, second = neighbours(measured.shape)
@@ -58,8 +66,9 @@ def label_regions(
         explained = np.clip(2.0 * np.quantile(step[elsewhere] / edge[elsewhere], EDGE_QUANTILE), *EXPLAINED)
     typical = np.nan_to_num(ndimage.median(d, np.where(measured, found, 0), np.arange(count + 1))) / unit
     higher = np.where(d.flat[first] > d.flat[second], a, b)
-    clear = typical[higher] > CLEAR
-    unexplained = step > np.where(clear, explained * edge, EXPLAINED[1] * edge + MIN_STEP * unit)
+    clear = (typical[higher] > CLEAR) & (not only_seeds)
+    least = (SEED - GROWTH if only_seeds else MIN_STEP) * unit
+    unexplained = step > np.where(clear, explained * edge, EXPLAINED[1] * edge + least)
     log_s = (levels + log_t).ravel()
     jump = unexplained & (np.abs(log_s[first] - log_s[second]) > JUMP * step)
     higher, unexplained, jump = higher[a != b], unexplained[a != b], jump[a != b]
