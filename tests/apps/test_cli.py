@@ -314,7 +314,10 @@ BAD_LINES = {
     "cloud without camera": (f"{ONE} --ply", "--ply needs a camera: give --intrinsics or --camera"),
     "camera without cloud": (f"{ONE} --camera cam.json", "add --ply"),
     "endless unit": (f"{ONE} --unit 1e20", "--unit must be one of"),
-    "endless noise": (f"{ONE} --unit mm --noise 1e308", "--noise must be a number from 0 to 1e+06"),
+    "endless noise": (
+        f"{ONE} --unit mm --noise 1e308",
+        "the constant part of --noise must be a number from 0 to 1e+06",
+    ),
     "three intrinsics": (f"{ONE} --ply --intrinsics 1,2,3", "four numbers"),
     "negative focal length": (f"{ONE} --unit mm --ply --intrinsics=-1,2,3,4", "fx and fy must be positive"),
     "camera file": (f"{ONE} --ply --camera prior.npy", "prior.npy: is not a text file, expected a camera"),

@@ -17,9 +17,9 @@ from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.grids import rotate90
 from leadline.geometry.poses import rotation_from_quaternion
 from leadline.io.colmap import read_model, read_tracks
-from leadline.io.views.inverse_depth import write_3dgs
 from leadline.io.views.maps import DepthMaps
 from leadline.io.views.nerfstudio import write_nerfstudio
+from leadline.io.views.splatting import write_3dgs
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
 
@@ -190,8 +190,11 @@ def test_3dgs_reads_inverse_depth(scene: Path) -> None:
     assert "3dgs: 3 images in" in result.output
     folder = scene / "out" / "3dgs"
     parameters = json.loads((folder / "sparse" / "0" / "depth_params.json").read_text())
-    assert sorted(parameters) == ["left/full", "right/crop", "turned"]
-    middle = np.median([entry["scale"] for entry in parameters.values()])
+    assert sorted(parameters) == ["left/full", "poor", "right/crop", "turned"]
+    middle = np.median([entry["scale"] for entry in parameters.values() if entry["scale"] > 0])
+    # The trainer stops at a picture without a map, and ignores those of small scale.
+    assert parameters.pop("poor") == {"scale": 0.0, "offset": 0.0}
+    assert np.asarray(Image.open(folder / "depths" / "poor.png")).max() == 0
     for name, entry in parameters.items():
         codes = np.asarray(Image.open(folder / "depths" / f"{name}.png"))
         assert (codes.dtype, codes.max()) == (np.uint16, 65535)  # all codes are used

@@ -129,6 +129,13 @@ def test_every_dropped_point_is_counted_and_drawn_by_reason(folder):
     assert coloured(folder / "sparse_points.png", green) > 0
 
 
+def test_a_radius_beyond_the_image_is_that_of_the_image(folder):
+    run(folder, "--see-through-radius", 96)
+    expected = read_depth(folder / "sparse.png", "mm").values
+    run(folder, "--see-through-radius", 10**20)
+    np.testing.assert_array_equal(read_depth(folder / "sparse.png", "mm").values, expected)
+
+
 def test_limits_and_scale(folder):
     run(folder, "--max-range", 5)
     assert np.nanmax(read_depth(folder / "sparse.png", "mm").values) == pytest.approx(3, abs=COUNT)
@@ -328,6 +335,7 @@ def test_a_colmap_model_brings_camera_and_pose(folder):
         (("--min-range", "50"), "no point lies within --min-range"),
         (("--min-confidence", "1"), "have no confidence"),
         (("--scale", "0"), "--scale"),
+        (("--scale", "1e300"), "--scale must be a positive number of metres per unit, at most 1e+06"),
         (("--strict",), "--image"),
         (("--colmap-image", "a"), "COLMAP"),
         (("--key", "a"), "npz"),

@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -75,8 +75,8 @@ def test_a_finished_run_is_read_where_nothing_can_be_written() -> None:
         folder = Path(name)
         write(folder, few_records())
         with without_write_access(folder):
-            with pytest.raises(sqlite3.OperationalError):
-                sqlite3.connect(folder / FILE).execute("SELECT 1 FROM records")
+            with closing(sqlite3.connect(folder / FILE)) as plain, pytest.raises(sqlite3.OperationalError):
+                plain.execute("SELECT 1 FROM records")
             assert len(read_records(folder)) == len(few_records())
         # What a killed run left in its log would be ignored, so it is not read without it.
         (folder / f"{FILE}-wal").write_bytes(b"records that were not moved into the file yet")

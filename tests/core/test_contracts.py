@@ -24,7 +24,7 @@ from leadline.methods import METHODS, MethodResult, method, run_method
 from leadline.methods.external import process, systems
 from leadline.priors import PRIORS, PriorSource, prior_source
 from support.paths import MODELS
-from support.standins import FILES, checkout
+from support.standins import FILES, UNIDEPTH, checkout
 
 Result = TypeVar("Result")
 SIZE = (64, 48)
@@ -73,6 +73,10 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = checkout(name, tmp_path_factory.mktemp("stand-in") / name)
         options = {"checkpoint": str(folder / "any2full.pth.tar")} if name == "any2full" else {}
         systems.set_up(name, sys.executable, str(folder), options)
+    package = tmp_path_factory.mktemp("stand-in") / "unidepth_custom"  # its descent needs torch itself
+    package.mkdir()
+    (package / "models.py").write_text(UNIDEPTH, encoding="utf-8")
+    systems.set_up("testpromptdc", sys.executable, str(package.parent), {"steps": 2, "device": "cpu"})
 
 
 def outcome(name: str, scene: Scene, prior: Prior, sparse: np.ndarray) -> MethodResult:

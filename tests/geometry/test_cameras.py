@@ -140,10 +140,10 @@ def test_scaled_rays_are_those_of_the_scaled_pinhole(size):
 
 
 def test_wrong_cameras_are_named():
-    with pytest.raises(InputError, match="`model` must be one of"):
+    with pytest.raises(InputError, match="the camera model must be one of"):
         ColmapCamera("FOO", 4, 4, (1.0,))
     for params in ([1.0, 1.0, 2.0], [1.0, 1.0, 2.0, np.nan], [0.0, 1.0, 2.0, 2.0]):
-        with pytest.raises(InputError, match="`params` of PINHOLE"):
+        with pytest.raises(InputError, match="the parameters of PINHOLE"):
             ColmapCamera("PINHOLE", 4, 4, params)
     with pytest.raises(InputError, match="pixels a side"):
         ColmapCamera("PINHOLE", 0, 4, (1.0, 1.0, 2.0, 2.0))

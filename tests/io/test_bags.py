@@ -299,6 +299,12 @@ def test_a_folder_that_is_no_bag_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "photos" / "dear.jpg").exists()
 
 
+def test_a_file_of_another_kind_is_no_bag(tmp_path: Path) -> None:
+    (tmp_path / "drive.zip").write_bytes(b"PK")
+    output = run(tmp_path, "--points", "/lidar/points", bag="drive.zip", code=2).output
+    assert "drive.zip: is no bag, which is a folder or has a suffix .bag, .mcap, .db3." in output
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.97])
 def test_truncated_bags_are_one_line(tmp_path: Path, kind: str, share: float) -> None:

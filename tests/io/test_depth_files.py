@@ -19,6 +19,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from leadline.base.errors import FileError, InputError, MissingExtra
 from leadline.io import DEPTH_SUFFIXES, UNITS, read_depth, read_values, write_depth, write_ply
+from leadline.io.depth import write_sigma
 from leadline.io.files import atomic_write
 from support.paths import DATA
 
@@ -393,3 +394,13 @@ def test_guesses_on_real_files() -> None:
             wrong.append((entry["name"], expected, str(back.note)))
     assert not wrong
     assert {"mm", "kitti", "tum", "m"} <= seen
+
+
+def test_standard_deviations_of_zero_are_kept(tmp_path: Path) -> None:
+    """In a depth map 0 is unknown; a standard deviation of 0 is that of an exact measurement."""
+    sigma = np.array([[0.0, 0.5, np.nan]], np.float32)
+    for name in ("a.npy", "a.npz", "a.pfm"):
+        write_sigma(tmp_path / name, sigma)
+        np.testing.assert_array_equal(read_values(tmp_path / name), sigma)
+    with pytest.raises(InputError, match="cannot hold standard deviations"):
+        write_sigma(tmp_path / "a.png", sigma)

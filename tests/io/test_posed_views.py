@@ -13,10 +13,10 @@ from leadline.base.errors import FileError, InputError
 from leadline.geometry.cameras import ColmapCamera
 from leadline.io.colmap import ColmapImage, ColmapModel, read_model, read_tracks
 from leadline.io.views.gsplat import SPACING, write_gsplat
-from leadline.io.views.inverse_depth import write_lichtfeld
 from leadline.io.views.maps import DepthMaps
-from leadline.io.views.nerfstudio import write_dn_splatter, write_nerfstudio
+from leadline.io.views.nerfstudio import check_dn_splatter, write_dn_splatter, write_nerfstudio
 from leadline.io.views.posed import PosedView, read_views, write_views
+from leadline.io.views.splatting import write_lichtfeld
 from support.posed_scene import RoomView, room_views, write_scene
 
 
@@ -128,18 +128,31 @@ def test_bad_lists_are_one_line(tmp_path: Path, views: list[RoomView], change: d
         read_views(tmp_path.parent / tmp_path.name / "..")
 
 
-def test_lichtfeld_reads_disparity_and_leaves_out_zeros(scene: Path, views: list[RoomView]) -> None:
-    """As its loss does: pixels above 0 count, and inverse depth is an affine function of their codes."""
+def test_lichtfeld_reads_depth_and_leaves_out_zeros(scene: Path, views: list[RoomView]) -> None:
+    """As its loss does in the mode ssi-depth: codes / 65535 above 0 count, and depth is an affine function of them."""
     by_name, load = load_from(views)
     model = model_of(scene)
     write_lichtfeld(scene / "out", list(model.images.values()), load)
     for name, view in by_name.items():
-        codes = np.asarray(Image.open(scene / "out" / "depths" / name)).astype(np.float64)
+        codes = np.asarray(Image.open(scene / "out" / "depths" / name))
+        assert (codes.dtype, codes.max()) == (np.uint16, 65535)
         assert (codes[:20] == 0).all()
-        assert codes.max() == 65535
-        fitted = np.polyfit(codes[20:].ravel(), 1 / view.depth[20:].ravel(), 1)
-        np.testing.assert_allclose(np.polyval(fitted, codes[20:]), 1 / view.depth[20:], atol=2e-5)
-        assert (np.asarray(Image.open(scene / "out" / "depth_masks" / name)) == 255).sum() == codes[20:].size
+        prior, floor = codes[20:] / 65535, 0.05 * np.median(view.depth)
+        scale, shift = np.polyfit(prior.ravel()[::97], view.depth[20:].ravel()[::97], 1)  # at a few points of the model
+        assert scale > 0
+        target = 1 / (scale * prior + shift + floor)
+        np.testing.assert_allclose(target, 1 / (view.depth[20:] + floor), rtol=1e-4)
+        assert (np.asarray(Image.open(scene / "out" / "depth_reliable" / name)) == 255).sum() == codes[20:].size
+
+
+def test_dn_splatter_refuses_names_that_its_parser_mixes_up(scene: Path) -> None:
+    """Sorted as natsort does, by numbers: a.png before a_1.png, but a_1_aligned.npy before a_aligned.npy."""
+    model = model_of(scene)
+    image = model.images["0002.png"]
+    for names in (["f2.png", "f10.png", "f1.png"], ["a.png", "b_2.png", "b_10.png"]):
+        check_dn_splatter(ColmapModel(model.cameras, dict.fromkeys(names, image)))
+    with pytest.raises(InputError, match=r"would take the depth of 'a_1\.png' for 'a\.png'"):
+        check_dn_splatter(ColmapModel(model.cameras, dict.fromkeys(["a.png", "a_1.png"], image)))
 
 
 def test_dn_splatter_pairs_files_with_pictures(scene: Path, views: list[RoomView]) -> None:
@@ -171,6 +184,15 @@ def test_gsplat_reads_dense_points_with_their_tracks(scene: Path, views: list[Ro
     model = model_of(scene)
     (note,) = write_gsplat(scene / "out", model, list(model.images.values()), load, scene / "images")
     assert "pictures each" in note
+
+    def without_one(image: ColmapImage) -> DepthMaps:
+        maps = load(image)
+        return DepthMaps(maps.depth, np.full_like(maps.depth, np.nan)) if image.name == "0003.png" else maps
+
+    # The trainer stops at a picture that observes no point.
+    notes = write_gsplat(scene / "less", model, list(model.images.values()), without_one, scene / "images")
+    assert notes[1] == "gsplat: 1 pictures have no reliable depth and are left out."
+    assert sorted(read_model(scene / "less" / "sparse" / "0").images) == ["0000.png", "0001.png", "0002.png"]
     read = pycolmap.Reconstruction(scene / "out" / "sparse" / "0")
     assert read.num_reg_images() == 4
     own, tracks = read_model(scene / "out" / "sparse" / "0"), read_tracks(scene / "out" / "sparse" / "0")

@@ -69,6 +69,12 @@ def prepare() -> None:
     entry = {"name": "tof", "file": "sparse.png", "key": None, "metres_per_unit": 1e-3, "invalid": [0]}
     scene = {"image": "image.png", "reference": None, "sparse": [entry], "intrinsics": camera}
     Path("scenes/a/scene.json").write_text(json.dumps(scene), encoding="utf-8")
+    # And as a sequence of 7-Scenes, of one frame.
+    Path("seq-01").mkdir()
+    Image.fromarray(image).save("seq-01/frame-0.color.png")
+    Image.fromarray(sparse).save("seq-01/frame-0.depth.png")
+    np.savetxt("seq-01/frame-0.pose.txt", np.eye(4))
+    Path("seq-01/camera.json").write_text(json.dumps(camera), encoding="utf-8")
     for index in range(4):
         write_frame(Path(), f"f{index}", index)
 

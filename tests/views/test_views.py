@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import leadline
+from leadline.geometry.cameras import Camera
 from leadline.views import store as store_module
+from leadline.views.evidence import measured_points
 from support.posed_room import CAMERA, Room
 
 ROOM = Room(count=7)
@@ -50,6 +52,42 @@ def test_rounds_lower_error_and_disagreement() -> None:
     assert error(ROOM, together) < 0.8 * error(ROOM, alone)
     assert views.rounds[-1].disagreement < 0.5 * views.rounds[0].disagreement
     assert views.rounds[-1].moved < views.rounds[1].moved
+
+
+def test_a_view_that_is_added_later_counts_for_all() -> None:
+    """As if all views had been there from the start."""
+    last = ROOM.views[-1]
+    views = add_all(leadline.Views(), without=(last.name,))
+    before = depths(views, 2)
+    views.add(last.name, last.prior, last.sparse, CAMERA, last.pose, last.noise)
+    after, expected = depths(views, 2), depths(add_all(leadline.Views()), 2)
+    assert not np.array_equal(before["view-4"], after["view-4"])
+    for name, depth in expected.items():
+        np.testing.assert_array_equal(after[name], depth)
+
+
+def test_what_a_view_leaves_out_is_no_evidence() -> None:
+    """A measurement at half its depth, which contradicts all its neighbours, does not reach the other views."""
+    found = []
+    for factor in (1.0, 0.5):
+        views = leadline.Views(leadline.CompletionOptions(outliers="single"))
+        for view in ROOM.views[:3]:
+            sparse = np.zeros_like(view.sparse)
+            sparse[4::6, 4::6] = view.depth[4::6, 4::6]
+            if view is ROOM.views[1]:
+                sparse[34, 46] *= factor
+            views.add(view.name, view.prior, sparse, CAMERA, view.pose, 0.01)
+        found.append(depths(views, 1)[ROOM.views[0].name])
+    np.testing.assert_allclose(*found, rtol=0.01)
+
+
+def test_dense_measurements_are_thinned_before_they_are_carried() -> None:
+    view = ROOM.views[0]
+    many = Camera.from_view_angle(320, 240, 60.0)
+    points = measured_points(np.full((240, 320), 2.0), np.zeros((240, 320)), many, np.eye(4))
+    assert len(points.points) == 240 * 320 // 4
+    few = measured_points(view.sparse, view.noise, CAMERA, view.pose)
+    assert len(few.points) == np.count_nonzero(view.sparse)
 
 
 def test_views_of_one_pose_share_their_measurements() -> None:
@@ -216,17 +254,32 @@ def test_workers_compute_the_same(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name].depth, depth)
 
 
+def test_integers_are_measurements() -> None:
+    view = ROOM.views[0]
+    views = leadline.Views()
+    views.add("a", view.prior, np.rint(view.sparse).astype(np.uint16), CAMERA, view.pose)
+    views.add("b", view.prior, view.sparse, CAMERA, view.pose)
+    assert all(np.isfinite(depth).all() for depth in depths(views, 1).values())
+
+
 def test_bad_inputs_are_refused() -> None:
     view, views = ROOM.views[0], leadline.Views()
     with pytest.raises(leadline.InputError, match="mirrors"):
         views.add("a", view.prior, view.sparse, CAMERA, np.diag([-1.0, 1.0, 1.0, 1.0]))
+    with pytest.raises(leadline.InputError, match="finite numbers") as caught:
+        views.add("a", view.prior, view.sparse, CAMERA, np.full((4, 4), np.nan))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(leadline.InputError, match="must be a Camera"):
+        views.add("a", view.prior, view.sparse, None, np.eye(4))  # type: ignore[arg-type]
     with pytest.raises(leadline.InputError, match="a path without"):
         views.add("../a", view.prior, view.sparse, CAMERA, np.eye(4))
     views.add("a", view.prior, view.sparse, CAMERA.scaled(48, 36), np.eye(4))
     with pytest.raises(leadline.InputError, match="added before"):
         views.add("a", view.prior, view.sparse, CAMERA, np.eye(4))
-    with pytest.raises(leadline.InputError, match="shape"):
+    with pytest.raises(leadline.InputError, match=r"^a: .*shape"):
         list(views.complete())
+    with pytest.raises(leadline.InputError, match="got 'c' as well"):
+        list(views.complete(only=["c"]))
     with pytest.raises(leadline.InputError, match="at least 0"):
         list(views.complete(-1))
     with pytest.raises(leadline.InputError, match="needs a"):

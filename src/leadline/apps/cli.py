@@ -119,12 +119,14 @@ def warm_up() -> None:
 
     from leadline.apps.terminal.commands import announce_compiling
     from leadline.batch.frame import ensure_compiled
+    from leadline.core.compilation import compile_carried
     from leadline.core.options import CompletionOptions
 
     start = time.perf_counter()
     best, paper = CompletionOptions.best(), CompletionOptions.paper()
     compiled = ensure_compiled(best, announce_compiling)
     compiled |= ensure_compiled(paper, None if compiled else announce_compiling)
+    compiled |= compile_carried()
     click.echo(f"{'compiled' if compiled else 'already compiled'}, {time.perf_counter() - start:.1f} s")
 
 

@@ -36,8 +36,8 @@ command is run again.
 
 \b
 With --consistent the images are completed together, in rounds, so that their
-depth agrees: NAME_sigma.npy is its standard deviation, NAME_mask.png is 255
-where that is below a tenth of the depth, alone/NAME.npy the depth of the image
+depth agrees: NAME_sigma.npy is its standard deviation, NAME_reliable.png is 255
+where that is at most a tenth of the depth, alone/NAME.npy the depth of the image
 by itself. out/views.json lists all images with cameras and poses; 'leadline
 fuse out' makes a mesh of them.
 
@@ -48,7 +48,7 @@ Exports, in the unit of the model whatever --scale is:
   dn-splatter out/dn-splatter/mono_depth, for its data parser coolermap
   gsplat      out/gsplat/sparse/0, a model with dense points and their tracks
   lichtfeld   out/lichtfeld/depths, for LichtFeld Studio
-Each has depth_masks/, and with --consistent depth_sigma/.
+Each has depth_reliable/, and with --consistent depth_sigma/.
 
 \b
 Exit code: 0 all done; 1 an image failed or has too few points; 2 nothing could
@@ -143,11 +143,7 @@ def command(
         raise InputError(f"{param('jobs')} and {param('rounds')} are for {param('consistent', True)}; add it.")
     limits, outputs = take_fields(PointLimits, values), take_fields(OutputOptions, values)
     if consistent:
-        if outputs.calibrated:
-            raise InputError(
-                f"{param('calibrated')} is for single images; leave it out with {param('consistent', True)}."
-            )
-        outputs = replace(outputs, sigma=True, mask=True)
+        outputs = replace(outputs, sigma=True, reliable=True)
     priors, predictor = prior.open()
     if priors is not None and not priors.is_dir():
         raise FileError(f"{param('prior')} {priors}: {why_no_folder(priors)}; give one with a file for each image.")
@@ -161,6 +157,8 @@ def command(
         overwrite=overwrite,
     )
     registered = read_model(model)
+    if not registered.images:
+        raise InputError(f"{param('model')} {model}: has no images; give the folder of a model that COLMAP registered.")
     transforms = transforms or find_transforms(images)
     chosen = [name for name in EXPORTS if name in exports]
     check_exports(registered, chosen, transforms)
@@ -208,7 +206,7 @@ def _advice(name: str, folder: Path, transforms: Path | None) -> str:
     training = {
         "3dgs": "with -d depths",
         "dn-splatter": "dn-splatter with the data parser coolermap",
-        "lichtfeld": "with its depth loss in the mode ssi-disparity",
+        "lichtfeld": "with --use-depth-loss --depth-loss-mode ssi-depth",
     }
     return f"copy {folder} over the scene's folder and train {training[name]}"
 
@@ -256,6 +254,7 @@ Exit code: 0 done; 2 nothing could be done.
 @option(
     "--min-views", group="Fusion", type=click.IntRange(1), default=2, help="Pictures that must see a piece of surface."
 )
+@option("--edge-filter/--no-edge-filter", group="Fusion", default=True, help="Leave out pixels between two objects.")
 @quiet_flag
 def fuse_command(
     views: Path,

@@ -232,13 +232,18 @@ def _predict_only(
 
 
 def refuse_unused(
-    outputs: OutputOptions, predictor: Predictor | None, *, confidence: Path | None, points: Path | None
+    outputs: OutputOptions,
+    predictor: Predictor | None,
+    *,
+    confidence: Path | None,
+    points: Path | None,
+    poses: Path | None = None,
 ) -> None:
     """Refuse flags of inputs that nothing would use: a limit of confidence, and a camera."""
     if confidence is None:
         refuse_given(("min_confidence",), "there is no map of confidence; add --confidence")
     takes_focal = predictor is not None and "focal" in predictor.options
-    if not (outputs.ply or outputs.mesh or points is not None or takes_focal):
+    if not (outputs.ply or outputs.mesh or points is not None or poses is not None or takes_focal):
         refuse_given(("intrinsics", "camera"), "a camera is for a point cloud or a mesh; add --ply or --mesh")
 
 

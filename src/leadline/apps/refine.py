@@ -42,6 +42,8 @@ from leadline.core.options import CompletionOptions
 if TYPE_CHECKING:
     from leadline.batch.folder import ExecutorName, Matches
     from leadline.batch.outcome import Outcome
+    from leadline.batch.refine import SequenceKind
+    from leadline.io.views.posed import PosedView
 
 EXAMPLES = """\b
 Examples:
@@ -50,12 +52,13 @@ Examples:
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --outliers regions --sigma
   leadline refine frames/ --depth depth/ --unit mm --prior priors/ -o refined/ --mesh glb --camera cam.json
   leadline refine scenes/ --dataset scenes --prior onnx:model.onnx -o refined/
+  leadline refine seq-01/ --poses seq-01/ --prior onnx:model.onnx -o refined/
 
 \b
 INPUT is a folder with subfolders of images (rgb, color, images ...) and of depth
 (depth, depth_raw ...), whose files have the same names up to the suffix; a folder
-with the lists of TUM's benchmark, rgb.txt and depth.txt; a folder of images, with
---depth or --points; or the folder of a --dataset.
+with the lists of TUM's benchmark, rgb.txt and depth.txt; a sequence of 7-Scenes; a
+folder of images, with --depth or --points; or the folder of a --dataset.
 
 \b
 For each frame STEM it writes STEM_depth, STEM_mask.png (255 measured, 170 filled,
@@ -65,6 +68,13 @@ computed. Where the mask is 255, the depth is the measured one, bit for bit
 frames.csv has a row for each frame, with the reason if it failed;
 contact_sheet.png shows the frames that changed most. A run that was stopped
 continues when the same command is run again.
+
+\b
+With --poses the frames are completed together, in rounds, so that their depth
+agrees: what one frame did not measure, others did. alone/STEM.npy is the depth of
+the frame by itself, STEM_reliable.png, with --sigma, 255 where the standard
+deviation is at most a tenth of the depth. views.json lists all frames with cameras
+and poses; 'leadline fuse refined' makes a mesh of them.
 
 \b
 Exit code: 0 all done; 1 a frame failed; 2 nothing could be done; 130 stopped by
@@ -96,6 +106,14 @@ Ctrl-C.
     help="Measurements of the data set to refine, or 'reference' for its own depth.  [default: the first, or else the "
     "reference]",
 )
+@input_option(
+    "--poses",
+    type=PATH,
+    metavar="PATH",
+    help="Cameras and poses of the images: a folder of 7-Scenes, of TUM's benchmark or of a COLMAP model, nerfstudio's "
+    "transforms.json, or views.json of leadline. The frames are then completed together.",
+)
+@input_option("--pose-scale", type=float, default=1.0, help="Metres per unit of --poses.")
 @input_option("--limit", type=click.IntRange(1), help="Use only the first frames.")
 @prior_flags(text="Dense relative depth: a folder, or a network by its name and, optionally, its model.")
 @camera_flags
@@ -111,6 +129,7 @@ Ctrl-C.
 @output_option("--preview", is_flag=True, help="Also write a picture of each frame.")
 @geometry_flags
 @output_option("--sheet", type=click.IntRange(0), default=12, help="Frames on the contact sheet; 0 writes none.")
+@run_option("--rounds", type=click.IntRange(1), help="Rounds for --poses.  [default: until nothing moves]")
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Frames at a time.")
 @run_option(
     "--executor",
@@ -129,6 +148,8 @@ def command(
     dataset: str | None,
     data_options: dict[str, Any],
     measured: str | None,
+    poses: Path | None,
+    pose_scale: float,
     limit: int | None,
     noise: tuple[float, ...] | None,
     min_confidence: float | None,
@@ -138,6 +159,7 @@ def command(
     output: Path,
     file_format: str | None,
     sheet: int,
+    rounds: int | None,
     jobs: int,
     executor: ExecutorName,
     address: str | None,
@@ -155,7 +177,9 @@ def command(
     from leadline.batch.folder import complete_folder
     from leadline.batch.frame import FrameJob, ensure_compiled
     from leadline.batch.outputs import OutputOptions
-    from leadline.batch.refine import SceneFrame, SceneJob, is_tum_folder, measured_format
+    from leadline.batch.posed_inputs import PosedFrame, pose_frames
+    from leadline.batch.refine import SEQUENCE_UNITS, SceneFrame, SceneJob, measured_format, sequence_kind
+    from leadline.batch.views import complete_views
     from leadline.io.files import why_no_folder
     from leadline.io.frames import MIN_CONFIDENCE, FrameOptions
 
@@ -168,15 +192,20 @@ def command(
         why = why_no_folder(prior_file)
         raise InputError(f"{param('prior')} {prior_file}: {why}; give one with a prior for each image.")
     outputs = take_fields(OutputOptions, values, mask=True)
-    refuse_unused(outputs, predictor, confidence=values["confidence"], points=points)
+    if poses is None:
+        refuse_given(("rounds", "pose_scale"), "it is for --poses")
+    else:
+        refuse_given(("dataset", "executor", "address", "intrinsics"), "the frames are completed together by --poses")
+        outputs = replace(outputs, reliable=outputs.sigma)
+    refuse_unused(outputs, predictor, confidence=values["confidence"], points=points, poses=poses)
     if points is None:
         refuse_given(("extrinsics", "kitti"), "it is for --points")
     else:
         refuse_given(("unit", "confidence"), "it is for depth maps, and --points are clouds")
     folders = {name: values.pop(name) for name in ("confidence", "valid")}
     placement = {name: values.pop(name) for name in ("extrinsics", "kitti")}
-    tum = dataset is None and depth is None and points is None and is_tum_folder(input)
-    unit = values.pop("unit") or ("tum" if tum else None)
+    sequence = None if dataset or depth or points else sequence_kind(input)
+    unit = values.pop("unit") or (None if sequence is None else SEQUENCE_UNITS[sequence])
     inputs = FrameOptions(
         unit=unit,
         prior_kind=prior.kind if prior_file else None,
@@ -197,7 +226,7 @@ def command(
         items, suggested = [SceneFrame(name) for name in scenes.names()[:limit]], "npy"
     else:
         refuse_given(("measured", "data_options"), "it is for --dataset")
-        matches = _match(input, depth, points, folders, prior_file, camera, placement, tum=tum)
+        matches = _match(input, depth, points, folders, prior_file, camera, placement, sequence)
         say_notes(matches.notes)
         items, known = list(matches.frames[:limit]), matches.ambiguous
         if any(path.parent.resolve() == output.resolve() for item in items for path in item.paths().values()):
@@ -212,9 +241,17 @@ def command(
         overwrite=overwrite,
     )
     job: Any = frames if scenes is None else SceneJob(scenes, frames, measured, prior_file)
+    posed: list[PosedFrame] = []
+    if poses is not None:
+        posed, unposed = pose_frames(items, _read_poses(poses, camera), pose_scale)
+        known = (*known, *unposed)
     ensure_compiled(completion, announce_compiling)
-    with FolderReport(len(items), output, quiet=quiet, doing="refining") as report:
-        complete_folder(items, job, report.add, workers=jobs, executor=executor, address=address)
+    with FolderReport(len(items if poses is None else posed), output, quiet=quiet, doing="refining") as report:
+        if poses is None:
+            complete_folder(items, job, report.add, workers=jobs, executor=executor, address=address)
+        else:
+            progress = None if quiet else report.show_step
+            complete_views(posed, frames, report.add, rounds=rounds, workers=jobs, on_progress=progress)
     code = report.finish("finished frames are complete, and the same command continues from here.", known)
     if report.interrupted:
         return code
@@ -270,18 +307,16 @@ def _match(
     prior: Path | None,
     camera: Path | None,
     placement: dict[str, Path | None],
-    *,
-    tum: bool,
+    sequence: SequenceKind | None,
 ) -> Matches:
     from leadline.batch.folder import Matches, match_frames
-    from leadline.batch.refine import find_rgbd_folders, match_tum_frames
+    from leadline.batch.refine import find_rgbd_folders, match_7scenes_frames, match_tum_frames
     from leadline.io.files import why_no_folder
 
-    if tum:
-        refuse_given(("confidence", "valid"), "lists of TUM's benchmark name no such files")
-        if prior is not None:
-            raise InputError(f"{input}: with lists of TUM's benchmark the {param('prior')} is predicted by a network.")
-        frames, notes = match_tum_frames(input, camera=camera)
+    if sequence is not None:
+        refuse_given(("confidence", "valid"), "the sequence has no such files")
+        match = match_tum_frames if sequence == "tum" else match_7scenes_frames
+        frames, notes = match(input, camera=camera, priors=prior)
         return Matches(frames, (), notes)
     folders = find_rgbd_folders(input) if depth is None and points is None else {"image": input}
     folders |= {name: path for name, path in {"sparse": depth, "points": points, **more}.items() if path is not None}
@@ -291,6 +326,13 @@ def _match(
         if not path.is_dir():
             raise FileError(f"{param(name)} {path}: {why_no_folder(path)}; check the path.")
     return match_frames(folders, camera=camera, **placement)
+
+
+def _read_poses(source: Path, camera: Path | None) -> list[PosedView]:
+    from leadline.io.cameras import read_camera
+    from leadline.io.views.posed import read_views
+
+    return read_views(source, camera=None if camera is None else read_camera(camera), allow_missing=True)
 
 
 def _open_dataset(name: str, root: Path, options: dict[str, Any]) -> Any:

@@ -264,6 +264,10 @@ def complete_bag(
         total = min(matched, options.limit or matched)
         predictor.open()  # an error of the network is reported once, not for each image
         ensure_compiled(completion, announce_compiling)
+        if options.tf is not False and rig.transforms.frames:
+            from leadline.core.compilation import compile_carried  # not at the second image, where a robot would wait
+
+            compile_carried()
         on_start(total, notes)
         with DepthWriter(output, options.topic, millimetres=options.millimetres) as writer:
             job = BagJob(rig, predictor, Stream(completion), writer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,25 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray, is_measured
-from leadline.base.errors import FileError, InputError, LeadlineError, param
+from leadline.base.errors import InputError, LeadlineError, param
 from leadline.base.strict_json import dump_json
 from leadline.batch.folder import IMAGE_SUFFIXES, LISTED
 from leadline.batch.frame import FrameJob, complete_frame, ensure_compiled
-from leadline.batch.outcome import Outcome, State, outcome_of, package_version
+from leadline.batch.outcome import Outcome, State, outcome_of, package_version, recorded_unit
 from leadline.batch.posed_inputs import PosedFrame
-from leadline.batch.views import MAX_SIGMA, ViewsProgress, complete_views
+from leadline.batch.views import ViewsProgress, complete_views
 from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.poses import invert_transform
 from leadline.io.colmap import ColmapImage, ColmapModel, Tracks, position_covariances, track_noise
-from leadline.io.depth import read_depth, read_image, write_depth
+from leadline.io.depth import read_depth, read_image_size, read_values, write_depth
 from leadline.io.files import write_text
 from leadline.io.frames import FrameFiles, Measurements
 from leadline.io.notes import Note, NoteKind
 from leadline.io.placement import scale_camera
 from leadline.io.views.gsplat import write_gsplat
-from leadline.io.views.inverse_depth import check_3dgs, write_3dgs, write_lichtfeld
 from leadline.io.views.maps import DepthMaps, stem_of
 from leadline.io.views.nerfstudio import check_dn_splatter, check_nerfstudio, write_dn_splatter, write_nerfstudio
+from leadline.io.views.splatting import check_3dgs, write_3dgs, write_lichtfeld
 from leadline.views.views import Round
 
 ExportFormat = Literal["3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfeld"]
@@ -99,23 +98,16 @@ class ModelJob:
     def read_maps(self, image: ColmapImage) -> DepthMaps:
         """The depth that was written for an image, and its standard deviation if there is one, in the model's unit."""
         paths = self.frames.outputs.paths(self.frames.folder, stem_of(image.name))
-        try:
-            unit = json.loads(paths["sidecar"].read_text(encoding="utf-8"))["units"]["depth"]["unit"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileError(
-                f"{paths['sidecar']}: is not a sidecar that leadline wrote; use {param('overwrite', True)}."
-            ) from error
         scale = np.float32(self.limits.scale)
-        depth = read_depth(paths["depth"], unit).values / scale
-        sigma = read_depth(paths["sigma"], "m").values / scale if "sigma" in paths else None
-        return DepthMaps(depth, sigma, MAX_SIGMA)
+        depth = read_depth(paths["depth"], recorded_unit(paths["sidecar"])).values / scale
+        sigma = read_values(paths["sigma"]) / scale if "sigma" in paths else None
+        return DepthMaps(depth, sigma)
 
     def posed_frame(self, image: ColmapImage) -> PosedFrame:
         """An image with its points, camera and pose, all in metres."""
         self._check_name(image)
         picture = self.images / image.name
-        height, width = read_image(picture).shape[:2]
-        camera, notes = scale_camera(self.model.camera_of(image), (width, height))
+        camera, notes = scale_camera(self.model.camera_of(image), read_image_size(picture))
         points = self._seen(image, camera, notes)
         self._check_count(image, points()[0].depth)
         pose = invert_transform(image.transform)
@@ -125,8 +117,7 @@ class ModelJob:
     def _complete(self, image: ColmapImage) -> Outcome:
         self._check_name(image)
         stem, picture = stem_of(image.name), self.images / image.name
-        size = read_image(picture).shape[1::-1]
-        measurements = self._measure(image, (size[0], size[1]))
+        measurements = self._measure(image, read_image_size(picture))
         self._check_count(image, measurements.depth)
         sparse = self.frames.folder / "sparse" / f"{stem}.npy"
         for path in (sparse, self.frames.folder / stem):
@@ -165,6 +156,10 @@ class ModelJob:
     def _covariances(self) -> NDArray[np.float64]:
         return position_covariances(self.model, self.tracks)
 
+    @cached_property
+    def _stems(self) -> Counter[str]:
+        return Counter(map(stem_of, self.model.images))
+
     def _check_count(self, image: ColmapImage, depth: FloatArray) -> None:
         count, limits = int(is_measured(depth).sum()), self.limits
         if count < limits.min_points:
@@ -186,7 +181,7 @@ class ModelJob:
         name = PurePosixPath(image.name)
         if name.is_absolute() or ".." in name.parts:
             raise InputError(f"the name {image.name!r} points outside {param('images')}; rename it in the model.")
-        if Counter(map(stem_of, self.model.images))[stem_of(image.name)] > 1:
+        if self._stems[stem_of(image.name)] > 1:
             raise InputError(f"{image.name!r} is not the only image of that name up to the suffix; rename one.")
 
 

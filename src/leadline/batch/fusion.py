@@ -19,7 +19,9 @@ from leadline.base.arrays import FloatArray, is_measured
 from leadline.base.errors import InputError, param
 from leadline.geometry.cameras import Camera, CameraModel, ColmapCamera
 from leadline.geometry.poses import Transform, invert_transform
+from leadline.geometry.surface import surface_from_depth
 from leadline.io.files import atomic_write, read_json
+from leadline.io.mesh import write_mesh
 from leadline.io.views.posed import VIEW_LIST, PosedView
 from leadline.report.turntable import import_open3d
 
@@ -47,6 +49,8 @@ class FusionOptions:
         Pixels whose standard deviation exceeds this fraction of their depth are left out, if it is known.
     min_views : int
         Number of pictures that must have seen a piece of the surface.
+    edge_filter : bool
+        Whether pixels that lie between two objects are left out; see `leadline.geometry.surface`.
     """
 
     voxel: float | None = None
@@ -54,6 +58,7 @@ class FusionOptions:
     max_depth: float | None = None
     max_sigma: float = 0.1
     min_views: int = 2
+    edge_filter: bool = True
 
     def __post_init__(self) -> None:
         for name in ("voxel", "max_depth"):
@@ -76,7 +81,8 @@ class DepthView:
     image: NDArray[np.uint8]  # (H, W, 3)
     camera: CameraModel
     camera_to_world: Transform
-    sigma: FloatArray | None = None  # (H, W)
+    sigma: FloatArray | None = None  # (H, W); 0 where the depth is exact, NaN where it is not known
+    name: str = "a view"  # for messages
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +97,16 @@ class FusedSurface:
     views: int  # number of pictures that were fused
 
     def write_mesh(self, path: Path) -> None:
-        """Write the mesh; the suffix is one of ``.ply``, ``.glb``, ``.obj`` and ``.stl``."""
+        """Write the mesh; the suffix is one of ``.ply``, ``.glb``, ``.obj`` and ``.stl``.
+
+        A GLB has glTF's axes, y up and z to the viewer; the other files have those of the world.
+        """
         suffix = path.suffix.lower()
         if suffix not in MESH_SUFFIXES:
             raise InputError(f"{path}: a mesh is written as {', '.join(MESH_SUFFIXES)}; change the suffix.")
+        if suffix in (".ply", ".glb"):
+            write_mesh(path, self.points, self.triangles, normals=self.normals, colours=self.colours)
+            return
         o3d = import_open3d(PURPOSE)
         mesh = o3d.geometry.TriangleMesh(
             o3d.utility.Vector3dVector(self.points.astype(np.float64)), o3d.utility.Vector3iVector(self.triangles)
@@ -114,10 +126,10 @@ class FusedSurface:
         atomic_write(path, write)
 
     def write_points(self, path: Path) -> None:
-        """Write the vertices as a coloured point cloud in PLY."""
+        """Write the vertices as a point cloud with colours and normals in PLY."""
         from leadline.io.ply import write_ply
 
-        write_ply(path, self.points, self.colours)
+        write_ply(path, self.points, self.colours, normals=self.normals)
 
 
 def fuse(views: Sequence[DepthView], options: FusionOptions | None = None) -> FusedSurface:
@@ -197,19 +209,21 @@ def _pixel_size(view: DepthView) -> float:
 
 def _prepare(view: DepthView, options: FusionOptions) -> tuple[NDArray[np.float32], NDArray[np.float32], Camera]:
     """Usable depth, 0 elsewhere, and colours from 0 to 1, as a pinhole camera sees them."""
+    image, camera, shape = view.image, _pinhole_of(view.camera), view.depth.shape
+    if image.shape[:2] != shape or (camera.height, camera.width) != shape:
+        raise InputError(
+            f"{view.name}: depth of {shape[1]}x{shape[0]}, picture of {image.shape[1]}x{image.shape[0]} and camera of "
+            f"{camera.width}x{camera.height} pixels must have one size."
+        )
     usable = is_measured(view.depth)
     with np.errstate(invalid="ignore"):
         if view.sigma is not None:
             usable &= view.sigma <= options.max_sigma * view.depth
         if options.max_depth is not None:
             usable &= view.depth <= options.max_depth
+    if options.edge_filter and usable.any():
+        usable &= surface_from_depth(view.depth, view.camera).mask()
     depth = np.where(usable, view.depth, 0).astype(np.float32)
-    image, camera = view.image, _pinhole_of(view.camera)
-    if image.shape[:2] != depth.shape or (camera.height, camera.width) != depth.shape:
-        raise InputError(
-            f"depth of {depth.shape[1]}x{depth.shape[0]}, picture of {image.shape[1]}x{image.shape[0]} and camera of "
-            f"{camera.width}x{camera.height} pixels must have one size."
-        )
     if isinstance(view.camera, ColmapCamera) and view.camera.pinhole() is None:
         # Depth along the axis is the same for both cameras; only its pixel moves.
         rays = camera.points(np.ones(depth.shape)).reshape(-1, 3)
@@ -241,7 +255,9 @@ class StoredViews(Sequence[DepthView]):
         """With `alone`, the depth that each picture has by itself."""
         missing = [view.name for view in views if (view.alone if alone else view.depth) is None]
         if missing:
-            raise InputError(f"{len(missing)} of {len(views)} views have no depth, {missing[0]!r} for one.")
+            raise InputError(
+                f"{len(missing)} of {len(views)} views have no depth, {missing[0]!r} for one; complete them first."
+            )
         self._views, self._alone = views, alone
 
     def __len__(self) -> int:
@@ -251,15 +267,15 @@ class StoredViews(Sequence[DepthView]):
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:  # an index; slices are not needed
-        from leadline.io.depth import read_depth, read_image
+        from leadline.io.depth import read_depth, read_image, read_values
 
         view = self._views[index]
         path, unit = (view.alone, "m") if self._alone else (view.depth, view.unit)
         assert path is not None  # checked above
         # The pixels of both depths are chosen by the same standard deviation, so that the two can be compared.
-        sigma = None if view.sigma is None else read_depth(view.sigma, "m").values
+        sigma = None if view.sigma is None else read_values(view.sigma)
         image = read_image(view.image)
-        return DepthView(read_depth(path, unit).values, image, view.camera, view.camera_to_world, sigma)
+        return DepthView(read_depth(path, unit).values, image, view.camera, view.camera_to_world, sigma, view.name)
 
 
 class _ComparedViews(Sequence[Any]):

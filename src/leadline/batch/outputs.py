@@ -17,6 +17,7 @@ from leadline.batch.outcome import PixelCounts
 from leadline.io.frames import FrameInputs
 from leadline.io.mesh import MeshFormat
 from leadline.io.notes import Note, NoteKind
+from leadline.io.views.maps import DepthMaps, write_codes
 
 if TYPE_CHECKING:
     from leadline.core.pipeline import Completion
@@ -49,6 +50,7 @@ class OutputOptions:
     output_unit: str | None = None
     calibrated: bool = False  # whether the calibrated prior is written, too
     sigma: bool = False  # whether the standard deviation of the depth is computed and written
+    reliable: bool = False  # whether a map of the pixels with a small standard deviation is written; it needs sigma
     mask: bool = False  # whether a mask of measured, left out and filled pixels is written
     preview: bool = True  # whether a picture of image and depth is written
     ply: bool = False  # whether a point cloud with colours and normals is written; it needs a camera
@@ -66,6 +68,10 @@ class OutputOptions:
             )
         if self.mesh is not None:
             require_choice("mesh", self.mesh, MeshFormat)
+        if self.reliable and not self.sigma:
+            raise InputError(
+                f"{param('reliable', True)} follows from the standard deviation; add {param('sigma', True)}."
+            )
         if not (self.edge_filter or self.ply or self.mesh):
             raise InputError(
                 f"{param('edge_filter', False)} is for point clouds and meshes; add {param('ply', True)} or "
@@ -88,6 +94,8 @@ class OutputOptions:
             files["calibrated"] = folder / f"{stem}_calibrated{suffix}"
         if self.sigma:  # 16 bits of millimetres would lose most of it
             files["sigma"] = folder / f"{stem}_sigma{'.npy' if self.format == 'png' else suffix}"
+        if self.reliable:
+            files["reliable"] = folder / f"{stem}_reliable.png"
         if self.mask:
             files["mask"] = folder / f"{stem}_mask.png"
         if cloud:
@@ -125,9 +133,11 @@ class Written:
 def origin_mask(result: Completion, sparse: FloatArray, valid: BoolArray | None = None) -> NDArray[np.uint8]:
     """What each depth is, (H, W): a `PixelOrigin`. `valid` is False where measurements were not to be used."""
     mask = np.where(np.isfinite(result.depth), np.uint8(PixelOrigin.FILLED), np.uint8(PixelOrigin.NO_DEPTH))
-    mask[is_measured(sparse) if valid is None else is_measured(sparse) & valid] = PixelOrigin.MEASURED
+    measured = is_measured(sparse) if valid is None else is_measured(sparse) & valid
+    mask[measured] = PixelOrigin.MEASURED
     if result.outliers is not None:
-        mask.flat[result.outliers.where] = PixelOrigin.LEFT_OUT
+        where = result.outliers.where  # in a view with neighbours these may be measurements of the neighbours
+        mask.flat[where[measured.flat[where]]] = PixelOrigin.LEFT_OUT
     return mask
 
 
@@ -167,7 +177,7 @@ def write_cloud(
 
 def write_results(paths: Mapping[str, Path], frame: FrameInputs, result: Completion, outputs: OutputOptions) -> Written:
     """Write all files but the sidecar."""
-    from leadline.io.depth import write_depth
+    from leadline.io.depth import write_sigma
     from leadline.io.files import atomic_write
     from leadline.report.tiles import draw_preview
 
@@ -182,7 +192,9 @@ def write_results(paths: Mapping[str, Path], frame: FrameInputs, result: Complet
         text = f"{extrapolation(result.depth, frame.sparse)} {error.args[0]}".strip()
         raise InputError(f"{text} The parameters are {param('output_unit')} and {param('format')}.") from error
     if result.sigma is not None:
-        write_depth(paths["sigma"], result.sigma, "m")
+        write_sigma(paths["sigma"], result.sigma)
+    if "reliable" in paths:
+        write_codes(paths["reliable"], DepthMaps(result.depth, result.sigma).reliable_codes())
     notes = []
     if unit != units[0]:
         text = f"the depth is beyond 16 bits in {units[0]} and was written in {unit}."
@@ -196,10 +208,7 @@ def write_results(paths: Mapping[str, Path], frame: FrameInputs, result: Complet
         atomic_write(paths["points"], lambda part: picture.save(part, format="PNG"))
     mask = origin_mask(result, frame.sparse, frame.valid)
     if "mask" in paths:
-        from PIL import Image
-
-        origins = Image.fromarray(mask)
-        atomic_write(paths["mask"], lambda part: origins.save(part, format="PNG"))
+        write_codes(paths["mask"], mask)
     if "preview" in paths:
         preview = draw_preview(frame.image, result.depth)
         atomic_write(paths["preview"], lambda part: preview.save(part, format="PNG"))

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from leadline.base.arrays import FloatArray
-from leadline.base.errors import InputError
+from leadline.base.arrays import BoolArray, FloatArray
+from leadline.base.errors import InputError, LeadlineError, param
 from leadline.base.strict_json import dump_json
 from leadline.batch.frame import FrameJob
 from leadline.batch.outcome import Outcome, State, outcome_of
 from leadline.core.noise import Noise
+from leadline.core.prior import Prior
 from leadline.geometry.cameras import Camera, ColmapCamera
 from leadline.geometry.poses import Transform
-from leadline.io.depth import write_depth
+from leadline.io.depth import read_depth, read_image, read_image_size, read_values, write_depth, write_sigma
 from leadline.io.files import file_hash, write_text
-from leadline.io.frames import FrameFiles, Measurements, read_frame
+from leadline.io.frames import FrameFiles, FrameInputs, Measurements, read_frame
 from leadline.io.notes import Note, NoteKind
-from leadline.io.priors import write_prior
+from leadline.io.placement import scale_camera
+from leadline.io.priors import read_prior, write_prior
+from leadline.io.views.posed import PosedView
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +52,46 @@ class PosedFrame:
     camera: Camera | ColmapCamera
     camera_to_world: Transform
     measure: Callable[[], tuple[Measurements, FloatArray | None]] | None = None
+    notes: tuple[Note, ...] = ()
+
+
+def pose_frames(
+    frames: Sequence[FrameFiles], views: Sequence[PosedView], scale: float = 1.0
+) -> tuple[list[PosedFrame], list[Outcome]]:
+    """The frames with the cameras and poses of their pictures in a list, and a failed outcome for each of the others.
+
+    A frame belongs to the view of the same file, or else of the same name, without folders if that is unambiguous.
+    `scale` is in metres per unit of the poses.
+    """
+    if not 0 < scale < math.inf:
+        raise InputError(f"{param('pose_scale')} must be a positive number of metres per unit, got {scale}.")
+    if not frames:
+        return [], []
+    by_file = {os.path.abspath(view.image): view for view in views}  # links to one file are different pictures
+    by_name = {view.name: view for view in views}
+    without_folders = {name: PurePosixPath(name).name for name in by_name}
+    count = Counter(without_folders.values())
+    by_name |= {short: by_name[name] for name, short in without_folders.items() if count[short] == 1}
+    found = [by_file.get(os.path.abspath(files.image)) or by_name.get(files.stem) for files in frames]
+    if not any(found):
+        raise InputError(
+            f"{param('poses')}: none of {len(frames)} images has a pose there; the first image is named "
+            f"{frames[0].stem!r} and the first picture with a pose {views[0].name!r}."
+        )
+    posed, failed = [], []
+    for files, view in zip(frames, found, strict=True):
+        try:
+            size = read_image_size(files.image)
+            if view is None:
+                raise InputError(f"{files.image}: has no pose in {param('poses')}; add it, or remove the picture.")
+            camera, notes = scale_camera(view.camera, size)
+        except LeadlineError as error:
+            failed.append(Outcome(files.stem, State.FAILED, error.args[0]))
+            continue
+        pose = view.camera_to_world.copy()
+        pose[:3, 3] *= scale
+        posed.append(PosedFrame(files, camera, pose, notes=notes))
+    return posed, failed
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +113,39 @@ class Prepared:
     def hashes(self) -> dict[str, str]:
         """Hashes of the inputs by what they are."""
         return {name: entry["sha256"] for name, entry in self.record["inputs"].items()}
+
+    def load_prior(self) -> Prior:
+        return read_prior(self.prior).prior
+
+    def load_sparse(self) -> FloatArray:
+        return read_depth(self.sparse, "m").values
+
+    def load_noise(self) -> FloatArray:
+        assert isinstance(self.noise, Path)
+        return read_values(self.noise)
+
+    def load_valid(self) -> BoolArray:
+        assert self.valid is not None
+        return np.isfinite(read_depth(self.valid, "m").values)
+
+    def load(self) -> FrameInputs:
+        """The inputs as arrays. The measurements are at the size of the picture, whatever their own size was."""
+        sparse, record = self.load_sparse(), self.record["frame"]
+        return FrameInputs(
+            image=read_image(self.frame.files.image),
+            sparse=sparse,
+            prior=self.load_prior(),
+            valid=None if self.valid is None else self.load_valid(),
+            noise=None,
+            camera=self.frame.camera,
+            camera_source="user",
+            measurements=Measurements(sparse, record["units"]["sparse"]["unit"]),
+            notes=self.notes,
+            record=record,
+        )
+
+
+_NOTHING: tuple[None, None] = (None, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,19 +169,29 @@ class Preparation:
         outcome = outcome_of(frame.files.stem, run)
         return found[0] if found else outcome
 
-    def _prepare(self, frame: PosedFrame) -> Prepared:
+    def identify(self, frame: PosedFrame) -> dict[str, dict[str, str]]:
+        """Path and hash of each input of a picture."""
+        return self._identify(frame, *(_NOTHING if frame.measure is None else frame.measure()))
+
+    def _identify(
+        self, frame: PosedFrame, measured: Measurements | None, sigma: FloatArray | None
+    ) -> dict[str, dict[str, str]]:
         files, predictor = frame.files, self.job.predictor
-        base = self.folder / files.stem
-        paths = {name: base.with_name(f"{base.name}_{name}.npy") for name in ("prior", "sparse", "noise", "valid")}
-        record_path = base.with_name(f"{base.name}.json")
-        hashes = {name: {"path": str(path), "sha256": file_hash(path)} for name, path in files.paths().items()}
+        found = {name: {"path": str(path), "sha256": file_hash(path)} for name, path in files.paths().items()}
         if files.prior is None and predictor is not None:
-            hashes["prior"] = {"path": predictor.spec, "sha256": predictor.fingerprint}
-        measured, sigma = (None, None) if frame.measure is None else frame.measure()
+            found["prior"] = {"path": predictor.spec, "sha256": predictor.fingerprint}
         if measured is not None:
             digest = hashlib.sha256(np.ascontiguousarray(measured.depth).tobytes())
             digest.update(b"" if sigma is None else np.ascontiguousarray(sigma).tobytes())
-            hashes["sparse"] = {"path": "", "sha256": digest.hexdigest()}
+            found["sparse"] = {"path": "", "sha256": digest.hexdigest()}
+        return found
+
+    def _prepare(self, frame: PosedFrame) -> Prepared:
+        base = self.folder / frame.files.stem
+        paths = {name: base.with_name(f"{base.name}_{name}.npy") for name in ("prior", "sparse", "noise", "valid")}
+        record_path = base.with_name(f"{base.name}.json")
+        measured, sigma = _NOTHING if frame.measure is None else frame.measure()
+        hashes = self._identify(frame, measured, sigma)
         settings = self.job.record()["inputs"]
         stored = _read_record(record_path)
         if stored is None or stored["inputs"] != hashes or stored["settings"] != settings:
@@ -111,13 +200,13 @@ class Preparation:
             write_text(record_path, dump_json(stored))
         noise: Path | Noise | None = self.job.inputs.noise
         return Prepared(
-            frame,
+            replace(frame, measure=None),  # its points would be sent to every worker process
             paths["prior"],
             paths["sparse"],
             paths["noise"] if paths["noise"].is_file() else noise,
             paths["valid"] if paths["valid"].is_file() else None,
             stored,
-            tuple(Note(NoteKind[kind], text) for kind, text in stored["notes"]),
+            (*(Note(NoteKind[kind], text) for kind, text in stored["notes"]), *frame.notes),
         )
 
     def _store(
@@ -138,7 +227,7 @@ class Preparation:
         write_prior(paths["prior"], read.prior, {})
         write_depth(paths["sparse"], read.sparse, "m")
         if sigma is not None:
-            write_depth(paths["noise"], sigma, "m")
+            write_sigma(paths["noise"], sigma)
         if read.valid is not None:
             write_depth(paths["valid"], read.valid.astype(np.float32), "m")
         notes = [(note.kind.name, note.text) for note in read.notes]

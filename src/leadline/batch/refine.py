@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ IMAGE_FOLDERS = ("rgb", "color", "colour", "image", "images", "frames")
 DEPTH_FOLDERS = ("depth", "depths", "sparse", "depth_raw", "aligned_depth")
 REFERENCE = "reference"
 """Name of a data set's own depth, as that of Kinect data sets, among the measurements of a scene."""
+SequenceKind = Literal["tum", "7scenes"]
+SEQUENCE_UNITS = {"tum": "tum", "7scenes": "mm"}
 TUM_GAP = 0.02  # largest difference in seconds between an image and its depth, as in TUM's own tool
 SHEET, TABLE = "contact_sheet.png", "frames.csv"
 
@@ -60,12 +62,18 @@ def find_rgbd_folders(folder: Path) -> dict[str, Path]:
     return found
 
 
-def is_tum_folder(folder: Path) -> bool:
-    """Whether a folder has the lists of TUM's RGB-D benchmark, ``rgb.txt`` and ``depth.txt``."""
-    return (folder / "rgb.txt").is_file() and (folder / "depth.txt").is_file()
+def sequence_kind(folder: Path) -> SequenceKind | None:
+    """Whether a folder is a sequence of TUM's RGB-D benchmark, with ``rgb.txt`` and ``depth.txt``, or of 7-Scenes, with
+    ``NAME.color.png`` and ``NAME.depth.png``.
+    """
+    if (folder / "rgb.txt").is_file() and (folder / "depth.txt").is_file():
+        return "tum"
+    return "7scenes" if any(folder.glob("*.color.*")) and any(folder.glob("*.depth.png")) else None
 
 
-def match_tum_frames(folder: Path, *, camera: Path | None = None) -> tuple[tuple[FrameFiles, ...], tuple[Note, ...]]:
+def match_tum_frames(
+    folder: Path, *, camera: Path | None = None, priors: Path | None = None
+) -> tuple[tuple[FrameFiles, ...], tuple[Note, ...]]:
     """The frames of a folder with TUM's lists: each image with the depth that is nearest in time."""
     images, depths = _read_tum_list(folder / "rgb.txt"), _read_tum_list(folder / "depth.txt")
     times, others = np.array(sorted(images)), np.array(sorted(depths))
@@ -76,7 +84,7 @@ def match_tum_frames(folder: Path, *, camera: Path | None = None) -> tuple[tuple
     nearest = np.where(times - others[before] <= others[after] - times, before, after)
     close = np.abs(others[nearest] - times) <= TUM_GAP
     frames = tuple(
-        FrameFiles(image=images[time], sparse=depths[other], camera=camera)
+        FrameFiles(image=images[time], sparse=depths[other], camera=camera, prior=_prior_of(images[time].stem, priors))
         for time, other in zip(times[close], others[nearest][close], strict=True)
     )
     if not frames:
@@ -84,6 +92,29 @@ def match_tum_frames(folder: Path, *, camera: Path | None = None) -> tuple[tuple
     left = times.size - len(frames)
     text = f"{left} of {times.size} images have no depth within {TUM_GAP} s and are left out."
     return frames, (Note(NoteKind.UNMATCHED, text),) if left else ()
+
+
+def match_7scenes_frames(
+    folder: Path, *, camera: Path | None = None, priors: Path | None = None
+) -> tuple[tuple[FrameFiles, ...], tuple[Note, ...]]:
+    """The frames of a sequence of 7-Scenes: each image with its depth."""
+    frames, without = [], []
+    for image in sorted((*folder.glob("*.color.png"), *folder.glob("*.color.jpg"))):
+        name = image.name.split(".color.")[0]
+        depth = folder / f"{name}.depth.png"
+        if depth.is_file():
+            prior = _prior_of(name, priors)
+            frames.append(FrameFiles(image=image, sparse=depth, camera=camera, prior=prior, stem=name))
+        else:
+            without.append(name)
+    text = f"{len(without)} images have no depth and are left out, {without[0]} for one." if without else ""
+    return tuple(frames), (Note(NoteKind.UNMATCHED, text),) if without else ()
+
+
+def _prior_of(name: str, folder: Path | None) -> Path | None:
+    from leadline.priors.without_network import find_prediction
+
+    return None if folder is None else find_prediction(folder, name)
 
 
 def _read_tum_list(file: Path) -> dict[float, Path]:

@@ -8,40 +8,41 @@ written when the last round has completed it, its sidecar last, and the stored m
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.arrays import FloatArray
-from leadline.base.errors import InputError, param
+from leadline.base.errors import InputError, LeadlineError, param
 from leadline.base.executors import processes, serial
 from leadline.base.strict_json import dump_json
 from leadline.batch.folder import WORKER_DIED
 from leadline.batch.frame import FrameJob, ensure_compiled, result_notes
-from leadline.batch.outcome import Outcome, State, outcome_of, package_version, reasons_to_redo
-from leadline.batch.outputs import write_in_fitting_unit
+from leadline.batch.outcome import (
+    Outcome,
+    State,
+    outcome_of,
+    package_version,
+    reasons_to_redo,
+    recorded_pixels,
+    recorded_unit,
+)
+from leadline.batch.outputs import write_results
 from leadline.batch.posed_inputs import PosedFrame, Preparation, Prepared
 from leadline.core.pipeline import Completion
-from leadline.core.prior import Prior
 from leadline.io.cameras import camera_record
-from leadline.io.depth import read_depth, read_image, write_depth
-from leadline.io.files import atomic_write, write_text
+from leadline.io.depth import write_depth
+from leadline.io.files import write_text
 from leadline.io.notes import Note, NoteKind, as_texts
-from leadline.io.priors import read_prior
 from leadline.io.views.posed import VIEW_LIST, PosedView, write_views
 from leadline.views.views import Round, Views
 
 STORE = "rounds"  # folder inside the output for the inputs and the maps between rounds
 ALONE = "alone"  # folder inside the output for the depth that each picture has by itself
-MAX_SIGMA = 0.1
-"""Largest standard deviation, relative to the depth, of a pixel that the masks call reliable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +65,14 @@ def complete_views(
 ) -> list[Round]:
     """Complete pictures so that their depth agrees, and write the results of each; returns statistics of the rounds.
 
-    For each picture ``NAME`` these are written: depth, its standard deviation, a mask (255 where that is at most
-    `MAX_SIGMA` of the depth), a preview, the depth that the picture has alone, and the sidecar ``NAME.json``.
-    ``views.json`` lists all pictures with cameras and poses; `leadline.batch.fusion` and other programs read it.
+    For each picture ``NAME`` the files of ``job.outputs`` are written, the depth that the picture has alone, and the
+    sidecar ``NAME.json``. ``views.json`` lists all pictures with cameras and poses; `leadline.batch.fusion` and other
+    programs read it.
 
     Parameters
     ----------
     frames : sequence of PosedFrame
     job : FrameJob
-        ``outputs.sigma`` and ``outputs.mask`` should be set.
     on_outcome : callable
         Called with the outcome of each picture.
     rounds : int, optional
@@ -90,6 +90,11 @@ def complete_views(
     ensure_compiled(job.completion)
     job.folder.mkdir(parents=True, exist_ok=True)
     preparation = Preparation(job=job, folder=job.folder / STORE / "inputs")
+    if _all_complete(frames, preparation, rounds):
+        for frame in frames:
+            on_outcome(_skipped(frame.files.stem, job))
+        shutil.rmtree(job.folder / STORE, ignore_errors=True)
+        return []
     prepared: dict[str, Prepared] = {}
     run = serial(preparation, frames) if workers == 1 else processes(preparation, frames, workers=workers)
     for count, (frame, result) in enumerate(run, start=1):
@@ -101,13 +106,11 @@ def complete_views(
     chosen = [prepared[frame.files.stem] for frame in frames if frame.files.stem in prepared]
     if not chosen:
         return []
-    settings = {**job.record(), "rounds": rounds, "views": _digest(chosen)}
+    settings = _settings(job, rounds, [(one.frame, one.hashes()) for one in chosen])
     todo = []
     for one in chosen:
-        reason = _reason_to_complete(one, job, settings)
-        if reason is None:
-            text = f"complete already, from the same inputs and options; {param('overwrite', True)} completes it again"
-            on_outcome(Outcome(one.stem, State.SKIPPED, text))
+        if _is_complete(one.stem, one.hashes(), job, settings):
+            on_outcome(_skipped(one.stem, job))
         else:
             todo.append(one)
     if not todo:
@@ -133,7 +136,7 @@ def complete_views(
             statistics.append(numbers)
     views.record(last, statistics)
     write_list(job, chosen, rounds=[vars(part) for part in views.rounds])
-    if all(_reason_to_complete(one, job, settings) is None for one in chosen):
+    if all(_is_complete(one.stem, one.hashes(), replace(job, overwrite=False), settings) for one in chosen):
         shutil.rmtree(job.folder / STORE, ignore_errors=True)
     return views.rounds
 
@@ -146,7 +149,7 @@ def write_list(job: FrameJob, prepared: Sequence[Prepared], **facts: Any) -> Pat
         paths = job.outputs.paths(job.folder, stem)
         if paths["sidecar"].is_file():
             image, camera, pose = one.frame.files.image, one.frame.camera, one.frame.camera_to_world
-            unit = json.loads(paths["sidecar"].read_text(encoding="utf-8"))["units"]["depth"]["unit"]
+            unit = recorded_unit(paths["sidecar"])
             maps = (paths["depth"], paths.get("sigma"), _alone_path(job, stem))
             listed.append(PosedView(stem, image, camera, pose, *maps, unit))
     path = job.folder / VIEW_LIST
@@ -161,49 +164,56 @@ def _open_views(
     show: Callable[[int, int, int], None],
 ) -> Views:
     """The pictures as `Views`, with a store of their own; stores of other inputs or options are removed."""
-    digest = hashlib.sha256(dump_json(settings).encode()).hexdigest()
+    # What is written, and after how many rounds, does not change the maps of a round.
+    facts = {name: settings[name] for name in ("inputs", "completion", "views")}
+    digest = hashlib.sha256(dump_json(facts).encode()).hexdigest()
     store = job.folder / STORE / f"maps-{digest[:16]}"
     for other in store.parent.glob("maps-*"):
         if other != store or job.overwrite:
             shutil.rmtree(other, ignore_errors=True)
     views = Views(job.completion, store=store, on_progress=show)
     for one in chosen:
-        frame = one.frame
-        noise = partial(_load, one.noise) if isinstance(one.noise, Path) else one.noise
-        valid = None if one.valid is None else partial(_load_mask, one.valid)
-        maps = (partial(_load_prior, one.prior), partial(_load, one.sparse))
-        views.add(frame.files.stem, *maps, frame.camera, frame.camera_to_world, noise=noise, valid=valid)
+        noise = one.load_noise if isinstance(one.noise, Path) else one.noise
+        valid = None if one.valid is None else one.load_valid
+        maps = (one.load_prior, one.load_sparse)
+        views.add(one.stem, *maps, one.frame.camera, one.frame.camera_to_world, noise=noise, valid=valid)
     return views
 
 
-def _load(path: Path) -> FloatArray:
-    return read_depth(path, "m").values
-
-
-def _load_mask(path: Path) -> NDArray[np.bool_]:
-    return np.isfinite(_load(path))
-
-
-def _load_prior(path: Path) -> Prior:
-    return read_prior(path).prior
-
-
-def _digest(chosen: Sequence[Prepared]) -> str:
-    """A number that changes with any input of any picture, since the depth of each depends on all others."""
+def _settings(
+    job: FrameJob, rounds: int | None, pictures: Sequence[tuple[PosedFrame, dict[str, str]]]
+) -> dict[str, Any]:
+    """All options, and a number that changes with any input of any picture, since the depth of each depends on all."""
     facts = [
-        [one.stem, one.hashes(), camera_record(one.frame.camera), one.frame.camera_to_world.tolist()] for one in chosen
+        [frame.files.stem, hashes, camera_record(frame.camera), frame.camera_to_world.tolist()]
+        for frame, hashes in pictures
     ]
-    return hashlib.sha256(dump_json(facts).encode()).hexdigest()
+    return {**job.record(), "rounds": rounds, "views": hashlib.sha256(dump_json(facts).encode()).hexdigest()}
 
 
-def _reason_to_complete(one: Prepared, job: FrameJob, settings: dict[str, Any]) -> str | None:
-    """Why a picture must be completed; None if it need not."""
-    paths = job.outputs.paths(job.folder, one.stem)
-    if not paths["sidecar"].exists():
-        return ""
-    if job.overwrite:
-        return param("overwrite", True)
-    return reasons_to_redo(paths, one.hashes(), settings) or None
+def _all_complete(frames: Sequence[PosedFrame], preparation: Preparation, rounds: int | None) -> bool:
+    """Whether nothing is to be done, which is found without reading and predicting the inputs."""
+    job = preparation.job
+    if not all(job.outputs.paths(job.folder, frame.files.stem)["sidecar"].is_file() for frame in frames):
+        return False
+    try:
+        inputs = [preparation.identify(frame) for frame in frames]
+    except LeadlineError:
+        return False
+    hashes = [{name: entry["sha256"] for name, entry in found.items()} for found in inputs]
+    settings = _settings(job, rounds, list(zip(frames, hashes, strict=True)))
+    return all(_is_complete(frame.files.stem, own, job, settings) for frame, own in zip(frames, hashes, strict=True))
+
+
+def _is_complete(stem: str, hashes: dict[str, str], job: FrameJob, settings: dict[str, Any]) -> bool:
+    """Whether a picture has results of the same inputs and options, and is not to be completed again."""
+    paths = job.outputs.paths(job.folder, stem)
+    return not job.overwrite and paths["sidecar"].exists() and not reasons_to_redo(paths, hashes, settings)
+
+
+def _skipped(stem: str, job: FrameJob) -> Outcome:
+    text = f"complete already, from the same inputs and options; {param('overwrite', True)} completes it again"
+    return Outcome(stem, State.SKIPPED, text, pixels=recorded_pixels(job.outputs.paths(job.folder, stem)["sidecar"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,10 +243,6 @@ class _Writing:
 
 def _write(one: Prepared, completion: Completion, views: Views, job: FrameJob, settings: dict[str, Any]) -> Outcome:
     """Write the results of a picture, its sidecar last."""
-    from PIL import Image
-
-    from leadline.report.tiles import draw_preview
-
     stem = one.stem
     if completion.fit.count == 0:
         raise InputError(f"{completion.fit.status.describe(param)}.")
@@ -245,42 +251,30 @@ def _write(one: Prepared, completion: Completion, views: Views, job: FrameJob, s
     for path in (paths["depth"], alone):
         path.parent.mkdir(parents=True, exist_ok=True)
     paths["sidecar"].unlink(missing_ok=True)
-    sparse = _load(one.sparse)
-    notes = [*one.notes, *result_notes(completion, sparse)]
+    inputs = one.load()
+    notes = [*inputs.notes, *result_notes(completion, inputs.sparse)]
     neighbours = views.neighbours(stem)
     if not neighbours:
         notes.append(Note(NoteKind.NO_OVERLAP, "no other picture sees what this one sees; it was completed alone."))
-    unit = write_in_fitting_unit({paths["depth"]: completion.depth}, job.outputs.units("m"))
     write_depth(alone, views.alone(stem), "m")
-    if completion.sigma is not None:
-        write_depth(paths["sigma"], completion.sigma, "m")
-    if "mask" in paths:
-        mask = Image.fromarray(_reliable(completion))
-        atomic_write(paths["mask"], lambda part: mask.save(part, format="PNG"))
-    preview = draw_preview(read_image(one.frame.files.image), completion.depth)
-    atomic_write(paths["preview"], lambda part: preview.save(part, format="PNG"))
+    results = write_results(paths, inputs, completion, job.outputs)
+    notes += results.notes
     record = {
         "leadline": package_version(),
         "frame": stem,
         "inputs": one.record["inputs"],
         "outputs": {name: path.name for name, path in paths.items() if name != "sidecar"},
-        **one.record["frame"],
-        "units": {**one.record["frame"]["units"], "depth": {"unit": unit}},
+        **inputs.record,
+        "units": {**inputs.record["units"], "depth": {"unit": results.unit}},
         "neighbours": list(neighbours),
+        "pixels": asdict(results.pixels),
         "notes": as_texts(notes),
         "result": completion.to_dict(),
         "settings": settings,
     }
     write_text(paths["sidecar"], dump_json(record))
-    return Outcome(stem, State.DONE, completion.summary(param), tuple(notes), tuple(paths.values()))
-
-
-def _reliable(completion: Completion) -> NDArray[np.uint8]:
-    known = np.isfinite(completion.depth)
-    if completion.sigma is not None:
-        with np.errstate(invalid="ignore"):
-            known &= ~(completion.sigma > MAX_SIGMA * completion.depth)
-    return np.where(known, np.uint8(255), np.uint8(0))
+    files = tuple(paths.values())
+    return Outcome(stem, State.DONE, completion.summary(param), tuple(notes), files, pixels=results.pixels)
 
 
 def _alone_path(job: FrameJob, stem: str) -> Path:

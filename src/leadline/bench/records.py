@@ -124,15 +124,18 @@ class RecordStore:
         self.path = self.folder / FILE
         if create:
             make_folder(self.folder)
-        elif not self.folder.is_dir():
-            raise FileError(f"{self.folder}: {why_no_folder(self.folder)}, expected that of a run.")
         elif not self.path.is_file():
-            raise FileError(f"{self.folder}: the folder contains no run ({FILE} does not exist).")
+            absent = f"the folder contains no run ({FILE} does not exist)"
+            raise FileError(f"{self.folder}: {absent if self.folder.is_dir() else why_no_folder(self.folder)}.")
         try:
             self._connection = _open_to_write(self.path) if create else _open_to_read(self.path)
-            if create:
-                self._create()
-            self._columns = self._stored_columns()
+            try:
+                if create:
+                    self._create()
+                self._columns = self._stored_columns()
+            except BaseException:
+                self._connection.close()
+                raise
         except sqlite3.Error as error:
             raise FileError(f"{self.path}: the records cannot be opened ({error}).") from error
 
@@ -323,6 +326,7 @@ def _open_to_write(path: Path) -> sqlite3.Connection:
             break
         except sqlite3.OperationalError:
             if time.monotonic() > deadline:
+                connection.close()
                 raise
             time.sleep(0.05)
     # In WAL mode a killed process loses nothing that was committed; a power failure may lose the last items.

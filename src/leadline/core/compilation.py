@@ -23,6 +23,8 @@ from leadline.core.solve import kernels, membrane, thin_plate
 from leadline.core.solve.cg import Operator
 from leadline.core.solve.multigrid import NO_PLANES, Level, VCycle, coarse_sizes, edge_planes, padded
 from leadline.core.solve.thin_plate_cycle import ThinPlateCycle
+from leadline.core.stream import Stream
+from leadline.geometry.cameras import Camera
 
 # Large enough for the finest level to be shared among threads, so that serial and parallel loops are both compiled.
 SHAPE = (240, 200)
@@ -46,15 +48,30 @@ def warm_up(options: CompletionOptions | str = "best") -> None:
         if other is not None:
             other.kill()
             other.wait()
-    marker = _marker(options)
-    with suppress(OSError):  # without the marker, `is_compiled` returns False, which only causes a message
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.touch()
+    _touch(_marker(options))
 
 
 def is_compiled(options: CompletionOptions | str = "best") -> bool:
     """Whether `warm_up` has run with such options since the package, numba or Python changed on this machine."""
     return _marker(as_options(options)).exists()
+
+
+def compile_carried() -> bool:
+    """Compile the kernels that carry depth along in a `Stream`; returns whether they were compiled now."""
+    marker = compilation_marker("carried")
+    if marker.exists():
+        return False
+    ramp = np.linspace(1.0, 2.0, SHAPE[0] * SHAPE[1]).reshape(SHAPE)
+    sparse = np.zeros_like(ramp)
+    sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
+    camera = Camera.from_view_angle(SHAPE[1], SHAPE[0], 60.0)
+    for dtype in (np.float32, np.float64):
+        maps, stream = (ramp.astype(dtype), sparse.astype(dtype)), Stream()
+        for _ in range(2):
+            stream(*maps, camera=camera, camera_to_world=np.eye(4))
+        stream(*maps, flow=np.zeros((*SHAPE, 2), np.float32))
+    _touch(marker)
+    return True
 
 
 def compile_solver(*, general: bool) -> None:
@@ -109,6 +126,12 @@ def _start_other(*, general: bool) -> subprocess.Popen[bytes] | None:
         environment = {**os.environ, "PYTHONPATH": paths}
         return subprocess.Popen([str(python), "-c", command], env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
     return None
+
+
+def _touch(marker: Path) -> None:
+    with suppress(OSError):  # without the marker, the kernels count as not compiled, which only causes a message
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
 
 
 def _marker(options: CompletionOptions) -> Path:

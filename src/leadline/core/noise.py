@@ -73,7 +73,7 @@ class Noise:
         for name, value in vars(self).items():
             if not (isinstance(value, (int, float)) and 0 <= value <= _LARGEST):
                 raise InputError(
-                    f"{param(f'noise.{name}')} must be a number from 0 to {_LARGEST:g}, got {value!r} instead."
+                    f"the {name} part of {param('noise')} must be a number from 0 to {_LARGEST:g}, got {value!r}."
                 )
 
     def __call__(self, depth: ArrayLike) -> Float64Array:

@@ -263,7 +263,7 @@ class ColmapCamera:
         if len(params) != MODELS[model] or not all(map(math.isfinite, params)):
             raise InputError(f"the parameters of {model} must be {MODELS[model]} finite numbers, got {params!r}.")
         if not all(value > 0 for value in params[: 1 if model in ONE_FOCAL else 2]):
-            raise InputError(f"{param('params')} of {model} must begin with a positive focal length, got {params!r}.")
+            raise InputError(f"the parameters of {model} must begin with a positive focal length, got {params!r}.")
         if not (0 < self.width <= MAX_SIDE and 0 < self.height <= MAX_SIDE):
             raise InputError(
                 f"A camera must have between 1 and {MAX_SIDE} pixels a side, got {self.width} x {self.height}."

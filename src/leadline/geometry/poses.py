@@ -54,7 +54,8 @@ def as_transform(matrix: Any, name: str = "transform") -> Transform:
     if array.shape == (3, 4):
         array = np.vstack((array, (0.0, 0.0, 0.0, 1.0)))
     if array.shape != (4, 4) or not np.isfinite(array).all():
-        raise InputError(f"{param(name)} must be a 4x4 or 3x4 matrix of finite numbers, got {matrix!r:.200} instead.")
+        shown = array.tolist() if array.size else matrix  # a list is one line, an array several
+        raise InputError(f"{param(name)} must be a 4x4 or 3x4 matrix of finite numbers, got {shown!r:.200} instead.")
     rotation = array[:3, :3]
     with np.errstate(all="ignore"):
         determinant = float(np.linalg.det(rotation))

@@ -197,6 +197,19 @@ def write_depth(path: PathLike, depth: ArrayLike, unit: str | float | None = Non
     atomic_write(file, lambda temporary: write(temporary, counts))
 
 
+def write_sigma(path: PathLike, sigma: ArrayLike) -> None:
+    """Write standard deviations in metres, in a float format; unlike in a depth map, 0 is a value: exactly measured.
+
+    `read_values` reads them back.
+    """
+    file, format = _find_format(path)
+    write = format.write
+    if write is None:
+        raise InputError(f"{file}: {format.name} cannot hold standard deviations; write an .npy file instead.")
+    values = np.ascontiguousarray(as_map(sigma, "sigma"), np.float32)
+    atomic_write(file, lambda temporary: write(temporary, values))
+
+
 def read_image(path: PathLike) -> NDArray[np.uint8]:
     """An image as (H, W, 3) uint8 RGB; grey is repeated, transparency dropped.
 
@@ -211,6 +224,13 @@ def read_image(path: PathLike) -> NDArray[np.uint8]:
     file = Path(path)
     with reading(file, "an image"):
         return formats.read_colour_image(file)
+
+
+def read_image_size(path: PathLike) -> tuple[int, int]:
+    """Width and height of an image in pixels, from its header alone. The errors are those of `read_image`."""
+    file = Path(path)
+    with reading(file, "an image"):
+        return formats.read_image_size(file)
 
 
 def read_orientation(path: PathLike) -> str | None:

@@ -70,7 +70,7 @@ def read_png(path: Path, key: str | None) -> StoredMap:
     return StoredMap(values, _full_counter(values.dtype), log_range if values.dtype == np.uint16 else None)
 
 
-def write_png(path: Path, codes: NDArray[np.uint16], texts: dict[str, str]) -> None:
+def write_png(path: Path, codes: NDArray[np.uint8] | NDArray[np.uint16], texts: dict[str, str]) -> None:
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
@@ -85,6 +85,11 @@ def read_colour_image(path: Path) -> NDArray[np.uint8]:
         if image.mode in ("I", "F") or image.mode.startswith("I;16"):
             raise FileError(f"{path}: holds {image.mode} values: this looks like a depth map, not a picture.")
         return np.array(image.convert("RGB"))
+
+
+def read_image_size(path: Path) -> tuple[int, int]:
+    with _open_picture(path, IMAGE_FORMATS) as image:
+        return image.size
 
 
 def read_exif_orientation(path: Path) -> int:

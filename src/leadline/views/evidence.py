@@ -94,8 +94,16 @@ class Evidence:
 
 
 def measured_points(sparse: FloatArray, sigma: FloatArray, camera: CameraModel, camera_to_world: Transform) -> Points:
-    """The measurements of a view in the world; `sigma`, (H, W), is their standard deviation in metres."""
+    """The measurements of a view in the world; `sigma`, (H, W), is their standard deviation in metres.
+
+    Of dense measurements only a coarse grid is used: a view combines what it receives in cells anyway.
+    """
     measured = is_measured(sparse)
+    if np.count_nonzero(measured) > GRID_PIXELS:
+        side = cell_side(sparse.shape)
+        grid = np.zeros(sparse.shape, np.bool_)
+        grid[side // 2 :: side, side // 2 :: side] = True
+        measured &= grid
     points = camera.points(np.where(measured, sparse, np.nan))[measured]
     there = np.isfinite(points).all(axis=1)
     relative = (sigma[measured] / sparse[measured]).astype(np.float64)

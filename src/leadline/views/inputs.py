@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leadline.base.arrays import FloatArray
+from leadline.base.arrays import FloatArray, as_map
 from leadline.base.errors import InputError, param
 from leadline.core.noise import Noise
 from leadline.core.prior import Prior
@@ -44,19 +44,21 @@ class View:
         if not self.name or path.is_absolute() or ".." in path.parts:
             raise InputError(f"{param('name')} must be a name, or a path without '..', got {self.name!r} instead.")
         object.__setattr__(self, "camera_to_world", as_transform(self.camera_to_world, "camera_to_world"))
+        if not hasattr(self.camera, "project"):
+            raise InputError(f"{param('camera')} must be a Camera or a ColmapCamera, got {self.camera!r:.60} instead.")
         if isinstance(self.camera, RayCamera):
             raise InputError(f"{param('camera')} is given by its rays alone and cannot project; pass its lens model.")
 
     def load(self) -> tuple[ArrayLike | Prior, FloatArray, Noise | ArrayLike | None, ArrayLike | None]:
         """Prior, measurements, noise and mask as `complete` takes them."""
         prior = _loaded(self.prior, lambda path: read_prior(path).prior)
-        sparse = np.asarray(_loaded(self.sparse, lambda path: read_depth(path).values))
+        sparse = as_map(_loaded(self.sparse, lambda path: read_depth(path).values), "sparse")
         noise = _loaded(self.noise, lambda path: read_depth(path).values)
         valid = _loaded(self.valid, lambda path: read_depth(path).values > 0)
         shape = (self.camera.height, self.camera.width)
         if sparse.shape != shape:
             raise InputError(
-                f"{self.name}: {param('sparse')} must have the shape {shape} of the view's {param('camera')}, got "
+                f"{param('sparse')} must have the shape {shape} of the view's {param('camera')}, got "
                 f"{sparse.shape} instead. Scale the camera, or the maps."
             )
         return prior, sparse, noise, valid

@@ -23,9 +23,9 @@ from leadline.io.files import atomic_write, reading, write_text
 
 Arrays = Mapping[str, NDArray[Any]]
 
-RECENT_BYTES = 256 * 2**20
-"""Bytes of recently used arrays that a folder keeps in memory: two hundred maps of 640 x 480 pixels, more than the
-neighbours of a view, which are mostly those of the next one in a sequence."""
+RECENT_BYTES = 64 * 2**20
+"""Bytes of recently used arrays that a folder keeps in memory: fifty maps of 640 x 480 pixels, more than the neighbours
+of a view, which are mostly those of the next one in a sequence."""
 _RECORD = "views.json"
 
 
@@ -90,7 +90,9 @@ class FolderStore:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{self._folder}: cannot be made ({error.strerror}).") from error
-        if any(self._folder.iterdir()):
+        if any(
+            not path.name.startswith(".") for path in self._folder.iterdir()
+        ):  # a killed run may leave parts of files
             raise InputError(
                 f"{param('store')} {self._folder} is not empty and was not made by Views. Use another folder."
             )

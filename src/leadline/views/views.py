@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,6 @@ MAX_ROUNDS = 6
 """Rounds after which the iteration ends even if views still move."""
 SETTLED = 2e-3
 """Change of log depth in a round at which the rounds end; the next, last round changes still less."""
-
-
 _ALONE = ("statistics", "points", "relative", "measured", "response")  # further arrays of round 0
 
 
@@ -91,7 +89,6 @@ class Views:
     store : folder, optional
         Folder for the maps between rounds. With it memory does not grow with the number of views, and a run that was
         killed continues where it was if the same views are added again. Default: all maps stay in memory.
-
     on_progress : callable, optional
         Called with the number of a round before the last one, how many of its views are done, and how many it has.
 
@@ -202,6 +199,8 @@ class Views:
             Processes that compute the rounds before the last one; more than one needs a store, and inputs that can be
             sent to them.
         """
+        if unknown := sorted(set(only or ()) - self._views.keys()):
+            raise InputError(f"{param('only')} must be names of views that were added, got {unknown[0]!r} as well.")
         last = self.advance(rounds, workers=workers)
         chosen = [name for name in self._views if only is None or name in only]
         statistics = []
@@ -252,12 +251,13 @@ class Views:
         """Complete each view alone, and choose the neighbours."""
         if self._neighbours.keys() == self._views.keys():
             return
+        self._store = MemoryStore()  # maps of fewer views would be out of date
         if self._folder is not None:
-            store = FolderStore(self._folder)
-            store.open({"options": asdict(self.options), "views": [view.facts() for view in self._views.values()]})
-            self._store = store
+            self._store = FolderStore(self._folder)
+            views = [view.facts() for view in self._views.values()]
+            self._store.open({"options": asdict(self.options), "views": views})
         self._neighbours = {}
-        self._compute(0, list(self._views), workers)
+        self._compute(0, self._views, workers)
         self._share_responses()
         outlines = {
             name: Outline(view.camera, view.camera_to_world, self._store.get(_part(0), name, "outline"))
@@ -289,18 +289,20 @@ class Views:
         self._compute(number, names, workers)
         self.record(number, [self._store.get(_part(number), name, "statistics") for name in names])
 
-    def _compute(self, number: int, names: Iterable[str], workers: int) -> None:
+    def _compute(self, number: int, names: Collection[str], workers: int) -> None:
         """Compute and store the views of a round that the store does not have."""
-        listed = list(names)
-        missing = [name for name in listed if not self._store.has(_part(number), name)]
+        missing = [name for name in names if not self._store.has(_part(number), name)]
         job = _Job(self, number)
         alone = workers == 1 or len(missing) < 2
         run = serial(job, missing) if alone else processes(job, missing, workers=workers)
-        for done, (name, finished) in enumerate(run, start=len(listed) - len(missing) + 1):
+        for done, (name, finished) in enumerate(run, start=len(names) - len(missing) + 1):
             if not finished:
-                self._compute_one(number, name)  # raises the error that the worker met
+                try:
+                    self._compute_one(number, name)  # raises the error that the worker met
+                except InputError as error:
+                    raise InputError(f"{name}: {error.args[0]}") from error
             if self._on_progress is not None:
-                self._on_progress(number, done, len(listed))
+                self._on_progress(number, done, len(names))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_on_progress": None}  # worker processes report to nobody
@@ -312,6 +314,9 @@ class Views:
         arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
         if number == 0:
             _, sparse, noise, _ = view.load()
+            if completion.outliers is not None:  # what the view itself left out is no evidence for others
+                sparse = sparse.copy()
+                np.put(sparse, completion.outliers.where, 0)
             points = measured_points(sparse, noise_map(noise, sparse), view.camera, view.camera_to_world)
             arrays |= {"points": points.points, "relative": points.relative}
             arrays |= {"measured": np.flatnonzero(is_measured(sparse)), "response": response_numbers(completion.fit)}

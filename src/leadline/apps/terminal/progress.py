@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Number of progress lines for a whole run if stderr is not a terminal.
 PROGRESS_LINES = 20
+# Number of frames with the same reason of their failure for which it is repeated.
+SAME_REASON = 5
 
 
 class FolderReport:
@@ -100,17 +102,30 @@ class FolderReport:
         for kind, count in self._notes.items():
             if count > 1:
                 say("note", f"{count - 1} more frames with the note: {kind.value}.")
-        for outcome in self.outcomes:
-            if outcome.state is State.FAILED:
-                if outcome.traceback:
-                    click.echo(outcome.traceback, err=True)
-                say("error", f"{outcome.stem}: {render(outcome.message, flag_wording)}")
+        self._print_failures()
         if not self.quiet:
             click.echo(f"{self._counts()}; results in {self.output}")
         if self.interrupted:
             say("error", f"stopped by Ctrl-C; {after_interrupt}")
             return 130
         return 1 if any(outcome.state is State.FAILED for outcome in self.outcomes) else 0
+
+    def _print_failures(self) -> None:
+        """Each failed frame with its reason; where many have the same one, it is printed once."""
+        by_reason: dict[str, list[Outcome]] = {}
+        for outcome in self.outcomes:
+            if outcome.state is State.FAILED:
+                by_reason.setdefault(outcome.message, []).append(outcome)
+        for reason, failed in by_reason.items():
+            shown = failed if len(failed) <= SAME_REASON else failed[:1]
+            for outcome in shown:
+                if outcome.traceback:
+                    click.echo(outcome.traceback, err=True)
+                say("error", f"{outcome.stem}: {render(reason, flag_wording)}")
+            if others := [outcome.stem for outcome in failed[len(shown) :]]:
+                more = f" and {len(others) - SAME_REASON} more" if len(others) > SAME_REASON else ""
+                names = ", ".join(others[:SAME_REASON])
+                say("error", f"{len(others)} other frames failed for the same reason: {names}{more}.")
 
     def _print_note(self, text: str) -> None:
         if self._bar is None:

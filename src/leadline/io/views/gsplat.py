@@ -74,7 +74,12 @@ def write_gsplat(
     _write(target / "cameras.bin", _cameras(cameras))
     features = _write_images(target / "images.bin", listed, cameras, means, pairs)
     _write_points(target / "points3D.bin", means, np.rint(tints).astype(np.uint8), listed, features)
-    return (f"gsplat: {len(means)} points from {len(listed)} pictures, {len(pairs) / len(means):.1f} pictures each.",)
+    per_point = f"{len(pairs) / len(means):.1f} pictures each"
+    notes = [f"gsplat: {len(means)} points from {len(listed)} pictures, {per_point}."]
+    without = len(listed) - len(np.unique(features[:, 1]))
+    if without:
+        notes.append(f"gsplat: {without} pictures have no reliable depth and are left out.")
+    return tuple(notes)
 
 
 def _cells(points: NDArray[np.float64], edge: float) -> NDArray[np.int64]:
@@ -100,8 +105,11 @@ def _write_images(
     points: NDArray[np.float64],
     pairs: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Write the poses and features of the pictures; returns point, picture and feature of each observation, (M, 3)."""
-    parts, observations = [struct.pack("<Q", len(images))], []
+    """Write the poses and features of the pictures; returns point, picture and feature of each observation, (M, 3).
+
+    Pictures that observe no point are left out, because the trainer stops at them.
+    """
+    parts, observations = [], []
     row = np.dtype([("xy", "<f8", 2), ("point", "<i8")])
     for number, image in enumerate(images):
         camera = cameras[image.camera_id]
@@ -109,13 +117,15 @@ def _write_images(
         pixels = camera.project(transform_points(points[own], image.transform)) + 0.5
         with np.errstate(invalid="ignore"):
             inside = ((pixels >= 0) & (pixels < (camera.width, camera.height))).all(axis=1)
+        if not inside.any():
+            continue
         features = np.empty(int(inside.sum()), row)
         features["xy"], features["point"] = pixels[inside], own[inside] + 1
         x, y, z, w = Rotation.from_matrix(image.rotation).as_quat()
         parts.append(struct.pack("<I7dI", image.image_id, w, x, y, z, *image.translation, image.camera_id))
         parts += [image.name.encode(), b"\0", struct.pack("<Q", len(features)), features.tobytes()]
         observations.append(np.stack((own[inside], np.full(len(features), number), np.arange(len(features))), axis=1))
-    _write(path, b"".join(parts))
+    _write(path, struct.pack("<Q", len(observations)) + b"".join(parts))
     found = np.concatenate(observations)
     return found[np.argsort(found[:, 0], kind="stable")]
 

@@ -17,12 +17,14 @@ from leadline.base.arrays import BoolArray, FloatArray, is_measured
 from leadline.base.errors import InputError, param
 from leadline.base.strict_json import dump_json
 from leadline.io.colmap import ColmapImage, ColmapModel
-from leadline.io.depth import write_depth
+from leadline.io.depth import write_sigma
 from leadline.io.depth_formats import write_png
 from leadline.io.files import atomic_write, write_text
 
-MASKS, SIGMAS = "depth_masks", "depth_sigma"
-"""Folders of the masks and standard deviations beside the depth. ``masks`` would be read as masks of the picture."""
+RELIABLE, SIGMAS = "depth_reliable", "depth_sigma"
+"""Folders beside the depth: where it is reliable, and its standard deviation. ``masks`` would apply to colours, too."""
+MAX_SIGMA = 0.1
+"""Largest standard deviation, relative to the depth, of a pixel that counts as reliable."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +36,27 @@ class DepthMaps:
     depth : (H, W) array
         In the unit of the model, NaN where unknown.
     sigma : (H, W) array or None
-        Standard deviation of the depth, in the same unit.
+        Standard deviation of the depth, in the same unit; 0 where it is exact, NaN where it is not known.
     max_sigma : float
         Largest standard deviation, relative to the depth, of a pixel that counts as reliable.
     """
 
     depth: FloatArray
     sigma: FloatArray | None = None
-    max_sigma: float = np.inf
+    max_sigma: float = MAX_SIGMA
 
     @property
     def reliable(self) -> BoolArray:
-        """Where the depth is known and its standard deviation small enough, (H, W)."""
+        """Where the depth is known and, if there is a standard deviation, that is small enough, (H, W)."""
         known: BoolArray = is_measured(self.depth)
         if self.sigma is None:
             return known
         with np.errstate(invalid="ignore"):
             return known & (self.sigma <= self.max_sigma * self.depth)
+
+    def reliable_codes(self) -> NDArray[np.uint8]:
+        """`reliable` as a picture: 255 and 0."""
+        return np.where(self.reliable, np.uint8(255), np.uint8(0))
 
     def reliable_depth(self) -> NDArray[np.float64]:
         """The depth where it is reliable, and 0 elsewhere, which trainers take as unknown."""
@@ -78,16 +84,16 @@ def check_cameras(model: ColmapModel, export: str, supported: tuple[str, ...]) -
 
 
 def write_reliability(folder: Path, image: ColmapImage, maps: DepthMaps) -> None:
-    """Write ``depth_masks/NAME.png``, 255 where the depth is reliable, and ``depth_sigma/NAME.npy`` if it is known.
+    """Write ``depth_reliable/NAME.png``, 255 where the depth is reliable, and ``depth_sigma/NAME.npy`` if it is known.
 
-    No trainer reads these by default; where one takes a value for "unknown", the depth itself has it at masked pixels.
+    No trainer reads these by default; where one takes a value for "unknown", unreliable pixels of the depth have it.
     """
     stem = stem_of(image.name)
-    write_codes(folder / MASKS / f"{stem}.png", np.where(maps.reliable, np.uint8(255), np.uint8(0)))
+    write_codes(folder / RELIABLE / f"{stem}.png", maps.reliable_codes())
     if maps.sigma is not None:
         path = folder / SIGMAS / f"{stem}.npy"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_depth(path, maps.sigma, "m")
+        write_sigma(path, maps.sigma)
 
 
 def write_codes(path: Path, codes: NDArray[Any]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import unicodedata
 from collections.abc import Collection
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,13 +35,35 @@ def check_nerfstudio(model: ColmapModel) -> None:
 
 
 def check_dn_splatter(model: ColmapModel) -> None:
-    """Refuse pictures in folders, because the parser of DN-Splatter does not look into them."""
+    """Refuse pictures in folders, which the parser of DN-Splatter does not look into, and names that it would mix up.
+
+    The parser sorts pictures and depth maps by the numbers in their names and pairs them. ``a.png`` comes before
+    ``a_1.png``, but ``a_1_aligned.npy`` before ``a_aligned.npy``.
+    """
     nested = sorted(name for name in model.images if "/" in name)
     if nested:
         raise InputError(
             f"{param('export', 'dn-splatter')}: {nested[0]!r} is in a folder, and the parser reads one folder of depth "
             "maps only; put all pictures into one folder."
         )
+    pictures = sorted(model.images, key=_natural)
+    maps = sorted(model.images, key=lambda name: _natural(_aligned(name)))
+    for picture, other in zip(pictures, maps, strict=True):
+        if picture != other:
+            raise InputError(
+                f"{param('export', 'dn-splatter')}: its parser would take the depth of {other!r} for {picture!r}, "
+                "because it pairs sorted names; rename one of them."
+            )
+
+
+def _aligned(name: str) -> str:
+    return f"{stem_of(name)}_aligned.npy"
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """Key for sorting names by the numbers in them, as the package natsort does."""
+    parts = re.split(r"(\d+)", unicodedata.normalize("NFD", name))
+    return [(text, int(number or -1)) for text, number in zip_longest(parts[::2], parts[1::2], fillvalue="")]
 
 
 def write_nerfstudio(
@@ -90,8 +115,8 @@ def write_dn_splatter(
     """Write ``mono_depth/NAME_aligned.npy`` to `folder`, to be copied into the scene's folder; returns notes.
 
     This is what DN-Splatter's data parser for COLMAP models reads: float32 in the unit of the model, 0 where unknown.
-    It pairs the sorted files with the sorted pictures and needs as many of both, so a picture of the model without
-    depth gets a map of zeros.
+    It pairs the files with the pictures, both sorted by the numbers in their names, and needs as many of both, so a
+    picture of the model without depth gets a map of zeros.
     """
     check_dn_splatter(model)
     with_depth = {image.name for image in images}
@@ -102,7 +127,7 @@ def write_dn_splatter(
             maps = load(image)
             depth = maps.reliable_depth().astype(np.float32)
             write_reliability(folder, image, maps)
-        path = folder / "mono_depth" / f"{stem_of(name)}_aligned.npy"
+        path = folder / "mono_depth" / _aligned(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, partial(_save, depth))
     empty = len(model.images) - len(with_depth)

@@ -1,4 +1,4 @@
-"""Inverse depth in 16 bits, for the trainer of 3D Gaussian splatting and for LichtFeld Studio."""
+"""Depth in 16 bits, for the trainer of 3D Gaussian splatting and for LichtFeld Studio."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def write_3dgs(folder: Path, model: ColmapModel, images: Collection[ColmapImage]
     the image's largest inverse depth, so that all codes are used. Code 0 is infinite depth, because there is no code
     for unknown; pixels that are known but not reliable are therefore written as they are. 3DGS ignores images whose
     scale is not within a factor of five of the median, so scales are limited to a factor of four; the few pixels nearer
-    than that get the largest code. `folder` is to be copied into the scene's folder, which has ``sparse/0``; `images`
-    are those that have a depth map.
+    than that get the largest code. `images` are those that have a depth map. The trainer stops at a picture without
+    one, so the other pictures of the model get a map of zeros with the scale 0, which it ignores. `folder` is to be
+    copied into the scene's folder, which has ``sparse/0``.
     """
     check_3dgs(model)
     nearest = {image.name: float(_inverse(load(image).depth).max(initial=0.0)) for image in images}
@@ -43,28 +44,38 @@ def write_3dgs(folder: Path, model: ColmapModel, images: Collection[ColmapImage]
         maps = load(image)
         codes = np.rint(_inverse(maps.depth) / scale * _CODES)
         clipped += int((codes >= _CODES).sum())
-        _write_inverse(folder, image, codes)
+        _write_map(folder, image, np.minimum(codes, _CODES - 1))
         write_reliability(folder, image, maps)
         parameters[stem_of(image.name)] = {"scale": scale, "offset": 0.0}
+    without = [image for name, image in sorted(model.images.items()) if stem_of(name) not in parameters]
+    for image in without:
+        camera = model.camera_of(image)
+        _write_map(folder, image, np.zeros((camera.height, camera.width)))
+        parameters[stem_of(image.name)] = {"scale": 0.0, "offset": 0.0}
     write_json(folder / "sparse" / "0" / "depth_params.json", parameters)
-    if not clipped:
-        return ()
-    return (f"3dgs: {clipped} pixels are nearer than a quarter of the median nearest depth and were clipped to it.",)
+    notes = []
+    if clipped:
+        notes.append(
+            f"3dgs: {clipped} pixels are nearer than a quarter of the median nearest depth and were clipped to it."
+        )
+    if without:
+        notes.append(f"3dgs: {len(without)} pictures without depth have a map of zeros, which the trainer ignores.")
+    return tuple(notes)
 
 
 def write_lichtfeld(folder: Path, images: Collection[ColmapImage], load: LoadMaps) -> tuple[str, ...]:
     """Write ``depths/NAME.png`` to `folder`, to be copied into the scene's folder; returns notes.
 
     LichtFeld Studio fits scale and offset of every map to the points of the model itself and ignores pixels with code
-    0, so each map uses all codes, and pixels that are not reliable are 0. The codes are proportional to inverse depth,
-    its mode ``ssi-disparity``.
+    0, so each map uses all codes, and pixels that are not reliable are 0. The codes are proportional to depth, its mode
+    ``ssi-depth``. In its mode for disparity it fits an affine function of the codes to 1 / (depth + f) with a twentieth
+    of the median depth as f, of which inverse depth is no affine function.
     """
     for image in images:
         maps = load(image)
-        inverse = _inverse(maps.reliable_depth())
-        largest = float(inverse.max(initial=0.0)) or 1.0
-        codes = np.rint(inverse / largest * (_CODES - 1))
-        _write_inverse(folder, image, np.where(inverse > 0, np.maximum(codes, 1), 0))
+        depth = maps.reliable_depth()
+        codes = np.rint(depth / (float(depth.max(initial=0.0)) or 1.0) * (_CODES - 1))
+        _write_map(folder, image, np.where(depth > 0, np.maximum(codes, 1), 0))
         write_reliability(folder, image, maps)
     return ()
 
@@ -75,6 +86,5 @@ def _inverse(depth: FloatArray) -> NDArray[np.float64]:
     return np.where(usable, 1.0 / np.where(usable, depth, 1.0).astype(np.float64), 0.0)
 
 
-def _write_inverse(folder: Path, image: ColmapImage, codes: NDArray[np.float64]) -> None:
-    limited = np.minimum(codes, _CODES - 1).astype(np.uint16)
-    write_codes(folder / "depths" / f"{stem_of(image.name)}.png", limited)
+def _write_map(folder: Path, image: ColmapImage, codes: NDArray[np.float64]) -> None:
+    write_codes(folder / "depths" / f"{stem_of(image.name)}.png", codes.astype(np.uint16))
