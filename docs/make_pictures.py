@@ -200,7 +200,7 @@ def refined(scene: Scene, reference: FloatArray) -> Pictures:
         Image.fromarray(room.image).save(f"scene/rgb/{name}.png")
         write_depth(f"scene/depth/{name}.png", measured, "mm")
         np.save(f"scene-priors/{name}.npy", rendered.network_like_prior(room.reference, seed=seed))
-    run_command("refine scene --unit mm --prior scene-priors -o refined --quiet")
+    run_command("refine scene --unit mm --prior scene-priors -o refined --outliers regions --quiet")
     return {"refine-sheet": Image.open("refined/contact_sheet.png").convert("RGB")}
 
 

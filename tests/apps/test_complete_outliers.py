@@ -39,7 +39,7 @@ def glass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
 def test_regions_are_recorded_and_masked(glass: np.ndarray) -> None:
     done = leadline(f"{LINE} -o out --outliers regions --mask --valid valid.png")
     assert done.exit_code == 0
-    assert f"{glass.sum()} measurements, on average 25 % too far, left out" in done.output
+    assert f"{glass.sum()} measurements, on average 25 % too far, in rows" in done.output
     sidecar = json.loads(Path("out/photo.json").read_text(encoding="utf-8"))
     (region,) = sidecar["result"]["outliers"]["regions"]
     assert (region["count"], region["reason"]) == (glass.sum(), "prior_continues")

@@ -25,18 +25,10 @@ from support.cli_frames import (
     environment,
     leadline,
     make_maps,
-    prepare,
     replace_file,
     run,
     write_frame,
 )
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    prepare()
-    return tmp_path
 
 
 def modified(folder: Path) -> dict[str, int]:

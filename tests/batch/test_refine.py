@@ -27,20 +27,12 @@ from support.cli_frames import (
     environment,
     leadline,
     make_maps,
-    prepare,
     replace_file,
     run,
     write_frame,
 )
 
 ALL = "refine frames --depth depth --prior priors --unit mm -o out"
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    prepare()
-    return tmp_path
 
 
 def read_png(path: str) -> np.ndarray:
@@ -248,6 +240,16 @@ group.main({shlex.split(f"{ALL} --sheet 0")!r}, prog_name="leadline")
     assert ["f3", "done"] in states
 
 
+def test_a_sheet_that_cannot_be_written_leaves_the_frames_and_the_table(here: Path) -> None:
+    Path("out/contact_sheet.png").mkdir(parents=True)
+    result = leadline(ALL)
+    assert result.exit_code == 1
+    assert "4 done, 0 skipped, 0 failed" in result.output
+    assert "error: out/contact_sheet.png: cannot be written" in result.output
+    assert "wrote out/frames.csv" in result.output
+    assert {row["state"] for row in rows().values()} == {"done"}
+
+
 def test_killed_and_resumed(here: Path) -> None:
     Path("script.py").write_text(
         "import os, signal\n"
@@ -279,14 +281,14 @@ def test_ray_with_two_nodes_one_of_them_killed(here: Path, monkeypatch: pytest.M
     write_frame(here, "f4", 4)
     (here / "doomed").write_text("", encoding="utf-8")
     monkeypatch.setenv(bench_methods.DOOMED, str(here / "doomed"))
-    Path("out").mkdir()
-    command = [sys.executable, str(HERE / "ray_cluster.py"), "--refine", "out"]
+    command = [sys.executable, str(HERE / "ray_cluster.py"), *shlex.split(f"{ALL} --jobs 2")]
     done = subprocess.run(command, env=worker_environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert ", ".join(f"f{index} done" for index in range(5)) + ", nodes alive 1\n" in done.stdout
+    assert "5 done, 0 skipped, 0 failed" in done.stdout
+    assert done.stdout.endswith("exit code 0\nnodes alive 1\n")
     assert "lost FrameFiles" in done.stderr  # a frame was in flight on the node, and was done again
-    serial = "complete frames --sparse depth --prior priors --unit mm -o serial --mask"
-    assert leadline(serial).exit_code == 0
-    for index in range(5):
-        for name in (f"f{index}_depth.png", f"f{index}_mask.png"):
-            assert Path("out", name).read_bytes() == Path("serial", name).read_bytes()
+    assert {row["state"] for row in rows().values()} == {"done"}
+    assert leadline(ALL.replace("-o out", "-o serial")).exit_code == 0
+    names = ("f0_depth.png", "f4_depth.png", "f4_mask.png", "contact_sheet.png", "frames.csv")
+    for name in names:
+        assert Path("out", name).read_bytes() == Path("serial", name).read_bytes()

@@ -146,7 +146,7 @@ def test_ray_with_two_nodes_one_of_them_killed(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "p.toml").write_text(toml(chosen), encoding="utf-8")
     (tmp_path / "doomed").write_text("", encoding="utf-8")
     monkeypatch.setenv(bench_methods.DOOMED, str(tmp_path / "doomed"))
-    command = [sys.executable, str(HERE / "ray_cluster.py"), str(tmp_path / "p.toml"), str(tmp_path / "ray")]
+    command = [sys.executable, str(HERE / "ray_cluster.py"), "bench", str(tmp_path / "p.toml"), str(tmp_path / "ray")]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "nodes alive 1" in done.stdout

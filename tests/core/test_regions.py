@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import zlib
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from leadline.bench.sources import blend_with_reference
-from leadline.core import regions
 from leadline.core.inputs import check_inputs
 from leadline.core.options import CompletionOptions
 from leadline.core.outliers import MAX_PRIOR_ERROR, RegionReason
 from leadline.core.pipeline import align, complete, remove_outliers
 from leadline.core.prior import Prior
-from leadline.core.regions import find_regions
+from leadline.core.regions import borders, candidates, find_regions
+from leadline.core.regions.cells import background, cell_medians
 from leadline.core.stream import Stream
 from leadline.datasets.rendered import network_like_prior, render
 from leadline.datasets.scene_folders import SceneFolders
@@ -69,6 +69,7 @@ def test_a_pane_of_glass_is_left_out_and_nothing_else(room):
     assert region.count == glass.sum()
     assert region.deviation == pytest.approx(np.log(1.3), abs=0.02)
     assert region.reason is RegionReason.PRIOR_CONTINUES
+    assert (region.rows, region.columns) == ((156, 252), (204, 324))
     assert (result.outliers.region == 1).all()
     assert (result.outliers.deviation > result.outliers.threshold).all()
     known = complete(prior, np.where(glass, np.nan, seen))
@@ -197,6 +198,45 @@ def test_a_plane_behind_a_pane_with_an_object_in_front_is_one_region():
     np.testing.assert_array_equal(found.where, (rows * 640 + columns)[pane])
 
 
+def test_a_measured_surface_belongs_to_the_region_of_most_of_it():
+    """The plane behind a pane lies only 3 % behind a wall, less than the prior's error, and 40 % behind an object."""
+    rows, columns = np.mgrid[0:240, 0:320]
+    pane = (rows > 60) & (rows < 170) & (columns > 97) & (columns < 204)
+    log_t = np.where((columns < 170) & (rows > 30), np.log(2.0), np.log(2.9)) + 1e-4 * rows
+    ripple = 0.03 * np.sin(rows / 40) * np.sin(columns / 50)
+    log_s = np.where(pane, np.log(2.9) + 0.03 + 2e-4 * rows, log_t + ripple)
+    log_s[pane & (rows < 66) & (columns > 197)] = np.nan  # a hole in the corner, so that the surface has a border there
+    measured = np.flatnonzero(np.isfinite(log_s))
+    find = partial(find_regions, where=measured, shape=rows.shape)
+    found = find((log_s - log_t).flat[measured], log_t.flat[measured])
+    np.testing.assert_array_equal(found.where, np.intersect1d(measured, np.flatnonzero(pane)))
+    behind_the_wall = pane.flat[found.where] & (log_t.flat[found.where] > 1)
+    assert np.isneginf(found.threshold[behind_the_wall]).any()
+    assert np.isfinite(found.threshold[~behind_the_wall]).all()
+
+
+def test_a_narrow_passage_does_not_join_two_surfaces():
+    log_s = np.zeros((40, 60))
+    log_s[:, 30:] = 0.1
+    log_s[20:26] = np.linspace(0, 0.1, 60)  # a slope of six rows between the two
+    surfaces = borders.measured_surfaces(log_s, np.zeros_like(log_s))
+    assert not np.isin(surfaces[:, 0], surfaces[:, -1]).any()
+    log_s[10:30] = np.linspace(0, 0.1, 60)
+    surfaces = borders.measured_surfaces(log_s, np.zeros_like(log_s))
+    assert surfaces[20, 0] == surfaces[20, -1] > 0
+
+
+def test_what_lies_far_behind_in_a_corner_needs_a_jump_along_the_border_that_is_seen():
+    """All around the pane there is no measurement, except along a part of its lower side."""
+    rows, columns = np.mgrid[4:480:8, 4:640:8]
+    pane = (rows < 160) & (columns < 200)
+    seen = ((rows > 200) | (columns > 240)) | pane | ((rows < 200) & (columns < 40))
+    g = np.where(pane, 0.3, 0.002 * np.sin(rows / 40) * np.sin(columns / 50))
+    for log_t, count in ((np.full(rows.shape, 1.0), (pane & seen).sum()), (1.0 - 0.3 * pane, 0)):
+        given = g[seen], log_t[seen], (rows * 640 + columns)[seen]
+        assert find_regions(*given, (480, 640)).where.size == count
+
+
 def test_streams_and_align_take_the_policy(room):
     _, prior, sparse = room
     seen, glass = behind_glass(sparse)
@@ -215,7 +255,7 @@ def test_streams_and_align_take_the_policy(room):
 def test_cell_medians(rng):
     cell, values = rng.integers(0, 40, 300), rng.normal(size=(2, 300))
     medians = np.full((2, 50), np.nan)
-    regions._cell_medians(cell, values, medians)
+    cell_medians(cell, values, medians)
     for k in range(50):
         inside = cell == k
         expected = np.median(values[:, inside], axis=1) if inside.any() else [np.nan, np.nan]
@@ -229,13 +269,13 @@ def test_the_background_reproduces_a_plane_among_regions(rng):
     plane = 0.1 + 0.002 * rows - 0.001 * columns
     bump = (rows > 10) & (rows < 18) & (columns > 20) & (columns < 32)
     values = plane + 1e-3 * rng.normal(size=1500) + 0.2 * bump
-    np.testing.assert_allclose(regions._background(values, cells, grid), plane, atol=1e-3)
+    np.testing.assert_allclose(background(values, cells, grid), plane, atol=1e-3)
 
 
 def test_growth_equals_repeated_dilation(rng):
     d, log_t = rng.random((30, 40)), rng.random((30, 40))
     labels = np.zeros(d.shape, np.int32)
-    count = regions._grow(d, log_t, 0.9, 0.4, labels)
+    count = candidates.grow(d, log_t, 0.9, 0.4, labels)
     inside = d > 0.9
     while True:
         grown = inside.copy()
@@ -244,7 +284,7 @@ def test_growth_equals_repeated_dilation(rng):
             low, high = np.minimum(d[part], d[row, column]), np.maximum(d[part], d[row, column])
             joined = (low > 0.9) | (abs(log_t[part] - log_t[row, column]) < 0.9)
             measured = abs(d[part] + log_t[part] - d[row, column] - log_t[row, column])
-            similar, one_plane = low >= (1 - regions.MAX_JUMP) * high, (low > 0.9) & (measured < 0.4)
+            similar, one_plane = low >= (1 - candidates.MAX_JUMP) * high, (low > 0.9) & (measured < 0.4)
             grown[part] |= (d[part] > 0.4) & (similar & joined | one_plane)
         if np.array_equal(grown, inside):
             break
@@ -256,16 +296,50 @@ def test_growth_equals_repeated_dilation(rng):
 def test_a_membrane_is_the_weighted_mean_of_its_neighbours(rng):
     values, known = rng.random((9, 12)), np.zeros((9, 12), np.bool_)
     known[[0, -1]], known[:, [0, -1]] = True, True
-    first, second = regions._neighbours(values.shape)
+    first, second = candidates.neighbours(values.shape)
     weights = rng.uniform(0.1, 1.0, first.size)
-    result = regions._membrane(values, weights, known, ~known).ravel()
+    result = borders._membrane(values, weights, known, ~known).ravel()
     np.testing.assert_array_equal(result[known.ravel()], values[known])
     for cell in np.flatnonzero(~known):
         ends = np.concatenate([second[first == cell], first[second == cell]])
         own = np.concatenate([weights[first == cell], weights[second == cell]])
         assert result[cell] == pytest.approx(np.average(result[ends], weights=own), abs=1e-6)
-    apart = regions._membrane(values, weights, np.zeros_like(known), ~known)  # connected with no known value
+    apart = borders._membrane(values, weights, np.zeros_like(known), ~known)  # connected with no known value
     np.testing.assert_allclose(apart[1:-1, 1:-1], values[1:-1, 1:-1].mean(), rtol=1e-4)
+
+
+def test_surfaces_widen_to_the_nearest_along_continuous_paths(rng):
+    log_s, log_t = rng.normal(0, 0.003, (2, 25, 30))
+    log_s[rng.random(log_s.shape) < 0.1] = np.nan
+    labels = np.zeros(log_s.shape, np.int32)
+    labels[5, 5], labels[20, 25] = 1, 2
+    expected, rounds = [labels == 1, labels == 2], 0
+    widened = labels.copy()
+    borders._widen(widened, log_s, log_t)
+
+    def spread(reached):
+        """The pixels from which one of `reached` is a neighbour on the same surface."""
+        grown = np.zeros_like(reached)
+        for shift, axis in ((1, 0), (-1, 0), (1, 1), (-1, 1)):
+            step, other = (np.roll(values, shift, axis) - values for values in (log_s, log_t))
+            with np.errstate(invalid="ignore"):
+                smooth = (np.abs(step) < borders.SMOOTH) | (np.abs(step - other) < borders.SMOOTH)
+            edge = np.zeros_like(reached)
+            edge[(slice(None),) * axis + (0 if shift > 0 else -1,)] = True
+            grown |= np.roll(reached, shift, axis) & smooth & ~edge
+        return grown
+
+    while True:
+        free = ~(expected[0] | expected[1])
+        new = [spread(one) & free for one in expected]
+        assert (widened[new[0] & ~new[1]] == 1).all()
+        assert (widened[new[1] & ~new[0]] == 2).all()
+        if not (new[0] | new[1]).any():
+            break
+        expected = [one | (free & (widened == k) & (new[0] | new[1])) for k, one in enumerate(expected, 1)]
+        rounds += 1
+    assert rounds > 5
+    np.testing.assert_array_equal(widened == 0, ~(expected[0] | expected[1]))
 
 
 def test_measurements_at_a_border_are_judged_one_by_one():
@@ -335,3 +409,16 @@ def test_made_up_regions_on_real_scenes(name):
     clean = np.where(np.isfinite(sparse), reference, np.nan)
     for prior, measured in ((weak, sparse), (weak, clean), (strong, clean)):
         assert complete(prior, measured, options=REGIONS).outliers.where.size == 0
+
+
+@real
+def test_a_window_is_found_beside_a_floor_on_which_the_prior_errs_a_little():
+    """Its plane meets the floor, over which the region grows; it is confirmed by the measurements far behind alone."""
+    reference, _, strong = scene("7scenes_seq/frame000700")
+    depth, window = reference.copy(), np.s_[256:336, 384:484]
+    depth[window] = np.nanmax(reference[window])
+    mask, sparse = np.zeros(depth.shape, np.bool_), np.full_like(depth, np.nan)
+    mask[window], sparse[4::8, 4::8] = True, depth[4::8, 4::8]
+    where = remove_outliers(check_inputs(strong, sparse).pairs, "regions")[1].where
+    assert mask.flat[where].all()
+    assert where.size > 0.8 * np.isfinite(sparse[mask]).sum()

@@ -55,7 +55,7 @@ def test_a_region_covers_the_pixels_between_its_measurements() -> None:
     inside = (rows >= 200) & (rows < 300) & (columns >= 300) & (columns < 500)
     where = (rows * 900 + columns)[inside]
     region = np.where(columns[inside] < 400, 1, 2).astype(np.int32)
-    regions = (Region(100, 0.2, RegionReason.PRIOR_CONTINUES),) * 2
+    regions = (Region(100, 0.2, (0, 9), (0, 9), RegionReason.PRIOR_CONTINUES),) * 2
     zeros = np.zeros(where.size)
     labels = map_regions(Outliers(where, zeros, zeros, region, regions, 0.01), sparse)
     assert labels.shape == (400, 300)  # three pixels a cell

@@ -1,7 +1,9 @@
 """Runs work on a Ray cluster of two nodes on this machine and kills one of them in the middle.
 
-python ray_cluster.py PROTOCOL RUN       a protocol of the benchmark
-python ray_cluster.py --refine OUTPUT    the frames of the working folder, as `refine_job` has them
+python ray_cluster.py bench PROTOCOL RUN    a protocol of the benchmark
+python ray_cluster.py refine ...            the command `leadline refine` with these arguments
+
+Both connect to the cluster by its address, as a user would.
 """
 
 from __future__ import annotations
@@ -18,18 +20,17 @@ from threading import Thread
 import ray
 from ray.cluster_utils import Cluster
 
-from leadline.batch.folder import complete_folder, match_frames
-from leadline.batch.frame import FrameJob
+from leadline.apps.cli import group
+from leadline.batch import frame
 from leadline.batch.outcome import Outcome
-from leadline.batch.outputs import OutputOptions
 from leadline.bench.protocol_files import read_protocol
 from leadline.bench.run import run_protocol
-from leadline.io.frames import FrameFiles, FrameOptions
+from leadline.io.frames import FrameFiles
 from support.bench_methods import DOOMED, PATIENCE, wait_under_the_doomed
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaitingJob(FrameJob):
+class WaitingJob(frame.FrameJob):
     """Completes frames, but waits before each of them until a node is lost."""
 
     def start(self, threads: int) -> Callable[[FrameFiles], Outcome]:
@@ -42,15 +43,16 @@ class WaitingJob(FrameJob):
         return work
 
 
-def refine(output: Path) -> str:
-    frames = match_frames({"image": Path("frames"), "sparse": Path("depth"), "prior": Path("priors")}).frames
-    # Ray starts its workers in folders of their own.
-    paths = [FrameFiles(**{name: path.resolve() for name, path in files.paths().items()}) for files in frames]
-    outputs = OutputOptions(mask=True, preview=False)
-    job = WaitingJob(folder=output.resolve(), inputs=FrameOptions(unit="mm"), outputs=outputs)
-    outcomes: list[Outcome] = []
-    complete_folder(paths, job, outcomes.append, workers=2, executor="ray")
-    return ", ".join(sorted(f"{outcome.stem} {outcome.state.value}" for outcome in outcomes))
+def bench(address: str, protocol: str, folder: str) -> None:
+    end = run_protocol(read_protocol(protocol), Path(folder), executor="ray", workers=2, address=address)
+    sys.stdout.write(f"done {end.done} of {end.planned}\n")
+
+
+def refine(address: str, *arguments: str) -> None:
+    frame.FrameJob = WaitingJob  # type: ignore[misc]  # the command makes one and sends it to the nodes
+    line = ("refine", *arguments, "--executor", "ray", "--address", address)
+    code = group.main(line, prog_name="leadline", standalone_mode=False)
+    sys.stdout.write(f"exit code {code}\n")
 
 
 def main() -> None:
@@ -61,7 +63,6 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=head)
     second = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
-    ray.init(address=cluster.address, log_to_driver=False)
     # A worker's parent is its node. The work waits under the doomed one, so an item is in progress when it goes.
     doomed = Path(os.environ[DOOMED])
     doomed.write_text(f"{second.all_processes['raylet'][0].process.pid}", encoding="utf-8")
@@ -72,16 +73,13 @@ def main() -> None:
         cluster.remove_node(second, allow_graceful=False)
 
     Thread(target=kill_at_work, daemon=True).start()
-    if sys.argv[1] == "--refine":
-        done = refine(Path(sys.argv[2]))
-    else:
-        end = run_protocol(read_protocol(sys.argv[1]), Path(sys.argv[2]), executor="ray", workers=2)
-        done = f"done {end.done} of {end.planned}"
+    {"bench": bench, "refine": refine}[sys.argv[1]](cluster.address, *sys.argv[2:])
+    ray.init(address=cluster.address, log_to_driver=False)
     deadline = time.monotonic() + PATIENCE
     while sum(node["Alive"] for node in ray.nodes()) > 1 and time.monotonic() < deadline:
         time.sleep(0.1)
     alive = sum(node["Alive"] for node in ray.nodes())
-    sys.stdout.write(f"{done}, nodes alive {alive}\n")
+    sys.stdout.write(f"nodes alive {alive}\n")
     ray.shutdown()
     cluster.shutdown()
 

@@ -12,6 +12,7 @@ import pytest
 from leadline.base.errors import NotConverged
 from leadline.core.fit.estimator import fit_response
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
+from leadline.core.solve import reconstruction
 from leadline.core.solve.system import System
 
 torch = pytest.importorskip("torch")
@@ -54,6 +55,20 @@ def check(function, *inputs, **tolerances):
     )
 
 
+@pytest.fixture
+def held_estimate(monkeypatch):
+    """The residual that the core estimates on coarser grids, from the first evaluation on; gradients hold it too."""
+    estimate, found = reconstruction.estimate_residual, []
+
+    def held(grid):
+        if not found:
+            found.append(estimate(grid))
+        return found[0]
+
+    monkeypatch.setattr(reconstruction, "estimate_residual", held)
+
+
+@pytest.mark.usefixtures("held_estimate")
 @pytest.mark.parametrize(("options", "flow"), [(PAPER, False), (ADAPTIVE, True)])
 def test_prior_measurements_and_edge_weights(options, flow):
     """Hard measurements of the paper, and soft ones of the adaptive system, whose weights flow."""
@@ -79,6 +94,7 @@ def test_parameters_of_the_response():
     assert check(parameters, prior, values, **WHOLE)
 
 
+@pytest.mark.usefixtures("held_estimate")
 @pytest.mark.parametrize("system", [PAPER, ADAPTIVE])
 def test_noise_of_soft_measurements(system, monkeypatch):
     """The fit is held at one response, because its tau has steps; the weights of the solve flow."""

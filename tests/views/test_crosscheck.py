@@ -59,16 +59,19 @@ def test_wrong_points_of_all_views_are_left_out(rng):
     assert errors[1] < 0.8 * errors[0]
 
 
-def test_exact_measurements_stay_exact_although_they_are_not_believed(rng):
+def test_exact_measurements_are_kept_or_reported(rng):
+    """As by `complete`: each is kept exactly, or is one of the outliers of the result."""
     points, _ = tracks(rng)
     views = leadline.Views(SINGLE)
     add_tracks(views, points, None)
     alone = {name: completion for name, completion in views.complete(0)}
     for view in ROOM.views[2:5]:
-        depth = dict(views.complete(1, only=[view.name]))[view.name].depth
+        completion = dict(views.complete(1, only=[view.name]))[view.name]
         sparse = views._views[view.name].load()[1]
         kept = sparse > 0
-        np.testing.assert_array_equal(depth[kept], sparse[kept])
+        kept.flat[completion.outliers.where] = False
+        assert kept.sum() > 0.7 * (sparse > 0).sum()
+        np.testing.assert_array_equal(completion.depth[kept], sparse[kept])
         assert alone[view.name].outliers is not None
 
 

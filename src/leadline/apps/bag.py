@@ -18,7 +18,7 @@ from leadline.apps.terminal.commands import (
     run_option,
     say_notes,
 )
-from leadline.apps.terminal.flags import PriorFlags, completion_flags, edge_filter_flag, prior_flags
+from leadline.apps.terminal.flags import PriorFlags, completion_flags, edge_filter_flag, prior_flags, quiet_flag
 from leadline.base.errors import FileError, param
 from leadline.core.options import CompletionOptions
 
@@ -99,7 +99,7 @@ by Ctrl-C; OUT then holds the finished images.
 @output_option("--cloud", is_flag=True, help="Also write the depth as coloured PointCloud2.")
 @edge_filter_flag
 @run_option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
-@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
+@quiet_flag
 @completion_flags
 def command(
     bag: Path,

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from leadline.apps.complete import FORMATS
 from leadline.apps.terminal.commands import PATH, grouped_command, input_option, option, output_option, run_option
-from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags, take_fields
+from leadline.apps.terminal.flags import PriorFlags, completion_flags, prior_flags, quiet_flag, take_fields
 from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
 
@@ -98,7 +98,7 @@ FORMATS_FOR_TRAINERS = ("3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfel
 @run_option("--rounds", type=click.IntRange(1), help="Rounds for --consistent.  [default: until nothing moves]")
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Worker processes, for --consistent.")
 @run_option("--overwrite", is_flag=True, help="Complete images again that are complete already.")
-@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
+@quiet_flag
 @completion_flags
 def command(
     model: Path,
@@ -262,7 +262,7 @@ Exit code: 0 done; 2 nothing could be done.
     "--min-views", group="Fusion", type=click.IntRange(1), default=2, help="Pictures that must see a piece of surface."
 )
 @option("--edge-filter/--no-edge-filter", group="Fusion", default=True, help="Leave out pixels between two objects.")
-@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
+@quiet_flag
 def fuse_command(
     views: Path,
     alone: bool,

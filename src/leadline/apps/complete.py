@@ -27,6 +27,8 @@ from leadline.apps.terminal.flags import (
     min_confidence_flag,
     noise_flag,
     prior_flags,
+    quiet_flag,
+    sigma_flag,
     take_fields,
 )
 from leadline.base.errors import FileError, InputError, param
@@ -98,18 +100,14 @@ Exit code: 0 all done; 1 a frame of a folder failed; 2 nothing could be done;
     "it hold the depth, else mm, else kitti]",
 )
 @output_option("--calibrated", is_flag=True, help="Also write the calibrated prior, before the solve.")
-@output_option(
-    "--sigma",
-    is_flag=True,
-    help="Also write the standard deviation of the depth in metres (npy beside a png). It takes three times as long.",
-)
+@sigma_flag
 @output_option(
     "--mask", is_flag=True, help="Also write a mask: 255 measured, 170 filled, 85 left out as an outlier, 0 no depth."
 )
 @geometry_flags
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Worker processes, for folders.")
 @run_option("--overwrite", is_flag=True, help="Complete frames again that are complete already.")
-@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
+@quiet_flag
 @completion_flags
 def command(
     image: Path,

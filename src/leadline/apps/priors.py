@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leadline.apps.terminal.commands import PATH, grouped_command, option, output_option, run_option
-from leadline.apps.terminal.flags import PriorFlags, prior_flags
+from leadline.apps.terminal.flags import PriorFlags, prior_flags, quiet_flag
 
 if TYPE_CHECKING:
     from leadline.priors import PriorFacts
@@ -139,7 +139,7 @@ Exit code: 0 all done; 1 an image of several failed; 2 nothing could be done;
     "--format", "file_format", type=click.Choice(FORMATS), default="npy", help="File format of the predictions."
 )
 @run_option("--overwrite", is_flag=True, help="Predict images again that are predicted already.")
-@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
+@quiet_flag
 def predict(
     images: tuple[Path, ...], prior: PriorFlags, output: Path, file_format: str, overwrite: bool, quiet: bool
 ) -> int:

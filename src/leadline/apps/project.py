@@ -20,7 +20,7 @@ from leadline.apps.terminal.commands import (
     run_option,
     say_notes,
 )
-from leadline.apps.terminal.flags import take_fields
+from leadline.apps.terminal.flags import quiet_flag, take_fields
 from leadline.base.errors import InputError, param
 
 EXAMPLES = """\b
@@ -129,7 +129,7 @@ see_through_option = partial(option, group="See-through points")
 @output_option("-o", "--output", type=PATH, required=True, help="Sparse depth: .png (16 bit), .npy, .npz, .exr ...")
 @output_option("--output-unit", metavar="UNIT", help="[default: mm for png, kitti beyond 65 m; m for other formats]")
 @run_option("--strict", is_flag=True, help="Exit with code 1 if the points do not line up with --image.")
-@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
+@quiet_flag
 def command(
     image: Path | None, rotate: str, output: Path, output_unit: str | None, strict: bool, quiet: bool, **values: Any
 ) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from leadline.apps.complete import FORMATS, focal_length, parse_noise, refuse_un
 from leadline.apps.terminal.commands import (
     PATH,
     announce_compiling,
+    error_text,
     flag_wording,
     grouped_command,
     input_option,
@@ -19,6 +21,7 @@ from leadline.apps.terminal.commands import (
     output_option,
     refuse_given,
     run_option,
+    say,
     say_notes,
 )
 from leadline.apps.terminal.flags import (
@@ -29,6 +32,8 @@ from leadline.apps.terminal.flags import (
     min_confidence_flag,
     noise_flag,
     prior_flags,
+    quiet_flag,
+    sigma_flag,
     take_fields,
 )
 from leadline.base.errors import FileError, InputError, param, render
@@ -120,11 +125,7 @@ Ctrl-C.
     help="File format of the depth.  [default: png if the measured depth is PNG, else npy]",
 )
 @output_option("--output-unit", help="Unit of the depth.  [default: that of the measured depth for png, else m]")
-@output_option(
-    "--sigma",
-    is_flag=True,
-    help="Also write the standard deviation of the depth in metres; takes three times as long.",
-)
+@sigma_flag
 @output_option("--preview", is_flag=True, help="Also write a picture of each frame.")
 @geometry_flags
 @output_option("--sheet", type=click.IntRange(0), default=12, help="Frames on the contact sheet; 0 writes none.")
@@ -138,7 +139,7 @@ Ctrl-C.
 )
 @run_option("--address", help="Address of a Ray cluster.  [default: a new one on this machine]")
 @run_option("--overwrite", is_flag=True, help="Refine frames again that are refined already.")
-@run_option("--quiet", is_flag=True, help="Print only notes and errors.")
+@quiet_flag
 @completion_flags_with(outliers="single")
 def command(
     input: Path,
@@ -252,24 +253,36 @@ def command(
             progress = None if quiet else report.show_step
             complete_views(posed, frames, report.add, rounds=rounds, workers=jobs, on_progress=progress)
     code = report.finish("finished frames are complete, and the same command continues from here.", known)
-    if not report.interrupted:
-        _summarise(report.outcomes, {item.stem: item for item in items}, job, sheet, quiet=quiet)
-    return code
+    if report.interrupted:
+        return code
+    written = _summarise(report.outcomes, {item.stem: item for item in items}, job, sheet, quiet=quiet)
+    return code if written else max(code, 1)
 
 
-def _summarise(outcomes: list[Outcome], items: dict[str, Any], job: Any, sheet: int, *, quiet: bool) -> None:
-    """Write the table and the contact sheet, and print what was measured, left out and filled."""
+def _summarise(outcomes: list[Outcome], items: dict[str, Any], job: Any, sheet: int, *, quiet: bool) -> bool:
+    """Write the table and the contact sheet, and print what was measured, left out and filled.
+
+    Returns whether both could be written. The frames are done either way, so an error of a full disk ends nothing.
+    """
     from rich.table import Table
 
     from leadline.apps.terminal.progress import table_console
     from leadline.batch.refine import total_pixels, worst_frames, write_contact_sheet, write_table
 
-    written = [write_table(outcomes, job.folder, lambda text: render(text, flag_wording))]
     worst = worst_frames(outcomes, sheet)
-    picture = write_contact_sheet(worst, items, job, total=len(outcomes)) if sheet else None
-    written += [picture] if picture is not None else []
+    written, complete = [], True
+    writers: tuple[Callable[[], Path | None], ...] = (
+        lambda: write_table(outcomes, job.folder, lambda text: render(text, flag_wording)),
+        lambda: write_contact_sheet(worst, items, job, total=len(outcomes)),
+    )
+    for write in writers:
+        try:
+            written.append(write())
+        except FileError as error:
+            say("error", error_text(error))
+            complete = False
     if quiet:
-        return
+        return complete
     total = total_pixels(outcomes)
     if total.total:
         table = Table(title="share of the pixels", title_justify="left", header_style="")
@@ -281,8 +294,9 @@ def _summarise(outcomes: list[Outcome], items: dict[str, Any], job: Any, sheet: 
                 shares = (counts.measured, counts.left_out, counts.filled, counts.no_depth)
                 table.add_row(name, *(f"{share / counts.total:.2%}" for share in shares))
         table_console().print(table)
-    for path in written:
+    for path in filter(None, written):
         click.echo(f"wrote {path}")
+    return complete
 
 
 def _match(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -23,8 +24,10 @@ def on_ray(
 ) -> Iterator[tuple[Item, Result | None]]:
     """Run items as tasks of a Ray cluster; an item whose node is lost is repeated on another one.
 
-    Every node needs leadline and the data under the same paths. `address` is e.g. ``auto`` or ``ray://head:10001``;
-    without one, a new cluster is started on this machine. `threads` is the number of cores of each task.
+    Every node needs leadline and the data under the same paths; relative ones are taken from this process's working
+    folder. `address` is e.g. ``auto`` or ``ray://head:10001``;
+    without one, a new cluster is started on this machine. `threads` is the number of cores of each task, at most those
+    of the largest node.
     """
     try:
         import ray
@@ -45,9 +48,11 @@ def on_ray(
 
 
 def _drain(ray: Any, job: Job[Any, Any], waiting: deque[tuple[int, Any]], threads: int) -> Iterator[tuple[Any, Any]]:
+    largest = max(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
+    threads = max(1, min(threads, largest))  # a task that fits on no node would wait for ever
     # Ray's own retries are off, because the losses of each item are counted and logged here.
     task = ray.remote(num_cpus=threads, max_retries=0)(_run)
-    shared = ray.put(job)
+    shared, folder = ray.put(job), os.getcwd()
     running: dict[Any, tuple[int, Any]] = {}
     attempts: dict[int, int] = {}
     losses = (
@@ -62,7 +67,7 @@ def _drain(ray: Any, job: Job[Any, Any], waiting: deque[tuple[int, Any]], thread
         slots = max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)  # nodes join and leave
         while waiting and len(running) < _IN_FLIGHT * slots:
             entry = waiting.popleft()
-            running[task.remote(shared, shared.hex(), threads, entry[1])] = entry
+            running[task.remote(shared, shared.hex(), folder, threads, entry[1])] = entry
         done, _ = ray.wait(list(running), num_returns=1)
         for reference in done:
             place, item = running.pop(reference)
@@ -79,10 +84,12 @@ def _drain(ray: Any, job: Job[Any, Any], waiting: deque[tuple[int, Any]], thread
             yield item, result
 
 
-def _run(job: Job[Any, Any], name: str, threads: int, item: Any) -> Any:
+def _run(job: Job[Any, Any], name: str, folder: str, threads: int, item: Any) -> Any:
     """Runs on a node. The job is started once and used for all later items in the same process."""
     if name not in _started:
         _started.clear()
+        if os.path.isdir(folder):  # Ray starts its processes in folders of their own
+            os.chdir(folder)
         from leadline.base.jit import set_thread_count
 
         set_thread_count(threads)

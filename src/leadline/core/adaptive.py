@@ -28,7 +28,8 @@ error is used.
 
 **Edge weights** 1 / (1 + (c / c_mean)^2), where c is the relative gradient of t, from the mean of its squares at both
 pixels. The weights are isotropic: with weights that depend on the direction of an edge the solver needs more than twice
-the iterations, and the mean absolute relative error decreases by 1 to 3 %.
+the iterations, and the mean absolute relative error decreases by 1 to 3 %. Before the solve they are lowered where the
+depth of solutions on coarser grids has an edge that t does not have (solve/nested.py).
 
 **Stiffness** d^2 / 2, the weight of the Laplacian, where d is the spacing or, if larger, the mean distance
 sqrt(pixels / measurements): measurements that are clustered leave gaps that are wider than their spacing. The solution
@@ -134,7 +135,7 @@ def adapt(
         weights /= (1.0 + (errors / (OUTLIER_SCALE * noise + 2.0 * spreads)) ** 2) ** 2
         if cell > 1:
             weights /= 1.0 + (variation / noise) ** 2
-    edges, contrast = _edge_weights(calibrated)
+    edges, contrast = edge_weights(calibrated)
     stiffness = min(max(spacing, mean_distance) ** 2 / 2, MAX_STIFFNESS)
     screening = 1.0 / (height**2 + width**2)
     return Adapted(targets, weights, edges, stiffness, screening, spacing, cell, roughness, contrast)
@@ -154,17 +155,27 @@ def _trimmed_mean(errors: Float64Array) -> float:
     return float(max(np.mean(np.partition(errors, kept - 1)[:kept]), 0.1 * np.mean(errors)))
 
 
-def _edge_weights(calibrated: Float32Array) -> tuple[tuple[Float32Array, Float32Array], float]:
-    """Weights towards the right and the lower neighbour, and the mean relative gradient that they refer to."""
-    height, width = calibrated.shape
+def edge_weights(
+    depth: Float32Array, slope: Float32Array | None = None, edges: tuple[Float32Array, Float32Array] | None = None
+) -> tuple[tuple[Float32Array, Float32Array], float]:
+    """Weights towards the right and the lower neighbour, and the mean relative gradient that they refer to.
+
+    From the squared gradients the squares of a `slope` that is no edge are subtracted. Weights in `edges` are lowered
+    in place to those of this map, where these are lower.
+    """
+    height, width = depth.shape
     squares = np.empty((height, width), np.float32)
     sums = np.empty((height, 2))
-    _gradients(calibrated, squares, sums)
+    _gradients(depth, squares, sums)
     total, count = sums.sum(axis=0)
     contrast = float(total / count) if count else 0.0
-    across, down = np.empty((height, width - 1), np.float32), np.empty((height - 1, width), np.float32)
-    _weights_of_pairs(squares, contrast, across, down)
-    return (across, down), contrast
+    if slope is not None:
+        squares -= slope
+        np.maximum(squares, np.float32(0.0), out=squares)
+    if edges is None:
+        edges = np.ones((height, width - 1), np.float32), np.ones((height - 1, width), np.float32)
+    _lower_weights(squares, contrast, *edges)
+    return edges, contrast
 
 
 @compiled()
@@ -217,15 +228,15 @@ def _gradients(depth, squares, sums):  # type: ignore[no-untyped-def]
 
 
 @compiled(parallel=True, fastmath=STENCIL)
-def _weights_of_pairs(squares, contrast, across, down):  # type: ignore[no-untyped-def]
-    """Weight of each pair of neighbours from the squared gradients at both pixels."""
+def _lower_weights(squares, contrast, across, down):  # type: ignore[no-untyped-def]
+    """Lower the weight of each pair of neighbours to that of the squared gradients at both pixels."""
     one, least = np.float32(1.0), np.float32(MIN_EDGE_WEIGHT)
     inverse = np.float32(0.5 / contrast**2) if contrast > 0.0 else np.float32(0.0)
     height, width = squares.shape
     for i in prange(height):
         row, below = squares[i], squares[min(i + 1, height - 1)]
         for j in range(width - 1):
-            across[i, j] = max(one / (one + (row[j] + row[j + 1]) * inverse), least)
+            across[i, j] = min(across[i, j], max(one / (one + (row[j] + row[j + 1]) * inverse), least))
         if i + 1 < height:
             for j in range(width):
-                down[i, j] = max(one / (one + (row[j] + below[j]) * inverse), least)
+                down[i, j] = min(down[i, j], max(one / (one + (row[j] + below[j]) * inverse), least))

@@ -38,6 +38,7 @@ def warm_up(options: CompletionOptions | str = "best") -> None:
     sparse = np.zeros_like(ramp)
     sparse[::7, ::5] = np.sqrt(ramp[::7, ::5])
     sparse[3, 3] = 1.5  # a residual for the solver
+    sparse[70:140, 80:130] *= 1.5  # a region of outliers
     ramp[0, 0] = np.nan  # an invalid pixel, so that connected components are searched for
     other = None if is_compiled(options) else _start_other(general=options.reconstruction.system == "adaptive")
     try:

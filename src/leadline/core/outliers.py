@@ -33,7 +33,7 @@ glass, agrees with itself and is not detected; `regions.find_regions` looks for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
@@ -91,13 +91,16 @@ class Region:
 
     count: int  # measurements
     deviation: float  # mean of their deviations in log depth
+    rows: tuple[int, int]  # the first and the last that it reaches
+    columns: tuple[int, int]
     reason: RegionReason
 
     def describe(self) -> str:
-        return f"{self.count} measurements, on average {100 * np.expm1(self.deviation):.3g} % too far"
+        place = "rows {}-{}, columns {}-{}".format(*self.rows, *self.columns)
+        return f"{self.count} measurements, on average {100 * np.expm1(self.deviation):.3g} % too far, in {place}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"count": self.count, "deviation": self.deviation, "reason": self.reason.name.lower()}
+        return {**asdict(self), "reason": self.reason.name.lower()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +109,7 @@ class Outliers:
 
     where: IndexArray  # flat indices of their pixels
     deviation: Float64Array  # from what was expected, in log depth; positive if it is too far away
-    threshold: Float64Array  # the deviation up to which it would have been kept
+    threshold: Float64Array  # the deviation up to which it would have been kept; -inf for the rest of a surface
     region: NDArray[np.int32]  # 1 for those of the first of the regions, and so on; 0 for single ones
     regions: tuple[Region, ...] = ()
     prior_error: float | None = None  # log depth; of the prior on this image, where regions were looked for

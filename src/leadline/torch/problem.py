@@ -19,12 +19,16 @@ from leadline.torch.weights import Cells, adaptive_weights, edge_weights, noise_
 
 @dataclass(frozen=True)
 class Problem:
-    """A batch of systems, their values at the fixed pixels, right-hand sides and initial guesses; (B, H, W) each."""
+    """A batch of systems, their values at the fixed pixels and right-hand sides, and where the iteration starts.
+
+    The tolerance is relative to the residual of `guess`. All are (B, H, W).
+    """
 
     system: System
     fixed: Tensor
     rhs: Tensor
     guess: Tensor
+    start: Tensor
 
     @classmethod
     def stack(cls, problems: list[Problem]) -> Problem:
@@ -38,7 +42,7 @@ class Problem:
             torch.cat([system.mass for system in systems]),
             torch.cat([system.bending for system in systems]),
         )
-        values = ((problem.fixed, problem.rhs, problem.guess) for problem in problems)
+        values = ((problem.fixed, problem.rhs, problem.guess, problem.start) for problem in problems)
         return cls(system, *(torch.cat(parts) for parts in zip(*values, strict=True)))
 
 
@@ -108,7 +112,10 @@ def item_problem(
     rhs = scatter(weights * targets)
     with torch.no_grad():
         guess = rhs / torch.where(rhs != 0, system.diagonal().double(), torch.ones_like(rhs))
-    return Problem(system, fixed, rhs, guess)
+        start = guess
+        if chosen.estimate is not None:
+            start = torch.as_tensor(chosen.estimate.residual, device=device).nan_to_num(0.0).to(guess)[None]
+    return Problem(system, fixed, rhs, guess, start)
 
 
 def _held_weights(log_sigma: Tensor | None, pairs: Pairs, chosen: ResidualProblem, device: torch.device) -> Tensor:
@@ -149,7 +156,7 @@ def _graph(
     if edges is None and chosen.edges is None:
         return graph
     if edges is None and flow:
-        edges = edge_weights(log_t, valid)
+        edges = edge_weights(log_t, valid, chosen.estimate)
     elif edges is None:
         right, down = (torch.as_tensor(part, device=log_t.device) for part in chosen.edges or ())
         edges = (right, down)

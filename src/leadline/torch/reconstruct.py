@@ -166,7 +166,8 @@ def _solve_compiled(batch: Batch, aligned: Aligned, k: int, item: _Item | None, 
     if item is None:
         return _nothing(aligned.log_t[k])
     compiled = item.compiled()
-    solution = compiled.solve(item.chosen.targets)
+    estimate = item.chosen.estimate
+    solution = compiled.solve(item.chosen.targets, start=None if estimate is None else estimate.residual)
     field = torch.from_numpy(np.ascontiguousarray(solution.interior))
     if torch.is_grad_enabled() and _needs_gradient(batch, aligned):
         problem = _problem(batch, aligned, k, item, compiled, flow)
@@ -207,6 +208,7 @@ def _solve_tensors(
         problem.fixed,
         problem.rhs,
         problem.guess,
+        problem.start,
         tolerance=options.tolerance,
         max_iterations=limit,
         check_every=check_every,

@@ -94,6 +94,7 @@ def solve(
     fixed: Tensor,
     rhs: Tensor,
     guess: Tensor,
+    start: Tensor | None = None,
     *,
     tolerance: float,
     max_iterations: int,
@@ -110,6 +111,8 @@ def solve(
         b: weight times value at soft measurements, zero elsewhere.
     guess : (B, H, W)
         Initial field at the free pixels. The tolerance is relative to its residual.
+    start : (B, H, W), optional
+        A field closer to the solution, from which the iteration starts in place of `guess`.
     tolerance : float
         Relative residual at which an item is done. It then no longer changes.
     iterations : int, optional
@@ -120,8 +123,12 @@ def solve(
     hierarchy = system.hierarchy()
     with torch.no_grad():
         field = torch.where(system.free, guess, fixed)
+        reference = None
+        if start is not None:
+            reference = _norm(system.residual(field, rhs))
+            field = torch.where(system.free, start, fixed)
         solution = _conjugate_gradients(
-            system, hierarchy, field, rhs, tolerance, max_iterations, iterations, check_every
+            system, hierarchy, field, rhs, tolerance, max_iterations, iterations, check_every, reference
         )
     if not torch.is_grad_enabled() or not _needs_gradient(system, fixed, rhs):
         return solution
@@ -183,12 +190,14 @@ def _conjugate_gradients(
     max_iterations: int,
     iterations: int | None,
     check_every: int,
+    reference: Tensor | None = None,
 ) -> Solution:
     work = system.mass.dtype
     r = system.residual(field, rhs)
     size = _norm(r)
     one, zero = torch.ones_like(size), torch.zeros_like(size)
-    scale = torch.where(size > 0, size, one)
+    reference = size if reference is None else reference  # the norm that residuals are relative to
+    scale = torch.where(reference > 0, reference, one)
     r = r.to(work)
     norm = size / scale
     count = torch.zeros(size.shape, dtype=torch.int64, device=size.device)

@@ -2,8 +2,9 @@
 
 The formulas are those of `leadline.core.adaptive` and `leadline.core.noise`, where they are explained. What is discrete
 stays as the core chose it: the neighbours of each measurement, the spacing that follows from them (and with it the
-stiffness), and whether a measurement is of a pixel or of a cell. Medians and trimmed means are differentiable almost
-everywhere; their gradients go to the values that were selected.
+stiffness), and whether a measurement is of a pixel or of a cell. So does the residual that the core estimates on
+coarser grids before it chooses the edges. Medians and trimmed means are differentiable almost everywhere; their
+gradients go to the values that were selected.
 """
 
 from __future__ import annotations
@@ -26,10 +27,26 @@ from leadline.core.adaptive import (
     full_weight_signal,
 )
 from leadline.core.neighbours import Neighbours, nearest_others
+from leadline.core.solve.nested import Estimate
 
 
-def edge_weights(log_t: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights towards the right and the lower neighbour, (H, W - 1) and (H - 1, W), from the gradient of t."""
+def edge_weights(log_t: Tensor, valid: Tensor, estimate: Estimate | None) -> tuple[Tensor, Tensor]:
+    """Weights towards the right and the lower neighbour, (H, W - 1) and (H - 1, W).
+
+    They follow from the gradient of t and, with the core's estimate of the residual, which is held constant, from that
+    of the depth beyond its slope.
+    """
+    right, lower = _pair_weights(*_gradients(log_t, valid))
+    if estimate is None:
+        return right, lower
+    residual, slope = (torch.as_tensor(part, device=log_t.device) for part in (estimate.residual, estimate.slope))
+    energy, contrast = _gradients(log_t + residual.nan_to_num(0.0).to(log_t), valid)
+    steeper = _pair_weights((energy - slope.to(energy)).clamp(min=0.0), contrast)
+    return torch.minimum(right, steeper[0]), torch.minimum(lower, steeper[1])
+
+
+def _gradients(log_t: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared gradient at each pixel, and the mean gradient."""
     t = torch.where(valid, torch.exp(log_t), torch.ones_like(log_t))
 
     def squared(a: Tensor, b: Tensor, both: Tensor) -> Tensor:
@@ -42,7 +59,10 @@ def edge_weights(log_t: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     # The square root has no derivative at zero, where the energy has none either.
     steep = energy > 0
     size = torch.where(steep, torch.sqrt(torch.where(steep, energy, torch.ones_like(energy))), torch.zeros_like(energy))
-    contrast = size.sum() / valid.sum().clamp(min=1)
+    return energy, size.sum() / valid.sum().clamp(min=1)
+
+
+def _pair_weights(energy: Tensor, contrast: Tensor) -> tuple[Tensor, Tensor]:
     flat = contrast.detach() == 0
     inverse = torch.where(flat, torch.zeros_like(contrast), 0.5 / torch.where(flat, 1.0, contrast) ** 2)
     right = 1.0 / (1.0 + (energy[:, 1:] + energy[:, :-1]) * inverse)

@@ -89,7 +89,7 @@ class Views:
     ----------
     options : "best", "paper" or CompletionOptions
         A preset or single options, for the completion of each view. With ``outliers="single"``, measurements that
-        contradict the other ones in most views are left out, except exact ones in their own view.
+        contradict the other ones in most views are left out; exact ones in their own view as `complete` does it.
     store : folder, optional
         Folder for the maps between rounds. With it memory does not grow with the number of views, and a run that was
         killed continues where it was if the same views are added again. Default: all maps stay in memory.
@@ -189,9 +189,7 @@ class Views:
         uncertainty: bool = False,
         workers: int = 1,
     ) -> Iterator[tuple[str, Completion]]:
-        """The views with their completions, in the order in which they were added.
-
-        The last round is computed while its results are returned.
+        """The views with their completions, in the order in which they were added; computed while they are returned.
 
         Parameters
         ----------
@@ -218,10 +216,7 @@ class Views:
         self.record(last, statistics)
 
     def advance(self, rounds: int | None = None, *, workers: int = 1) -> int:
-        """Compute all rounds before the last one; returns the number of the last, for `complete_last`.
-
-        The parameters are those of `complete`, which does all of it.
-        """
+        """Compute all rounds before the last one, as `complete` does; returns the number of the last."""
         if rounds is not None and (not isinstance(rounds, int) or rounds < 0):
             raise InputError(f"{param('rounds')} must be a whole number of at least 0, got {rounds!r} instead.")
         if workers != 1 and self._folder is None:
@@ -301,8 +296,7 @@ class Views:
         part = part or part_of(number)
         missing = [name for name in names if not self._store.has(part, name)]
         job = ViewJob(self, number, part)
-        alone = workers == 1 or len(missing) < 2
-        run = serial(job, missing) if alone else processes(job, missing, workers=workers)
+        run = processes(job, missing, workers=workers) if min(workers, len(missing)) > 1 else serial(job, missing)
         for done, (name, finished) in enumerate(run, start=len(names) - len(missing) + 1):
             if not finished:
                 try:
@@ -332,8 +326,8 @@ class Views:
                 np.put(sparse, completion.outliers.where, 0)
             points = measured_points(sparse, noise_map(noise, sparse), view.camera, view.camera_to_world)
             arrays |= {"points": points.points, "relative": points.relative, "measured": points.where}
-            arrays |= {"response": response_numbers(completion.fit)}
-            arrays |= {"outline": coarse_points(depth, view.camera, view.camera_to_world)}
+            outline = coarse_points(depth, view.camera, view.camera_to_world)
+            arrays |= {"response": response_numbers(completion.fit), "outline": outline}
         self._store.put(part, name, arrays)
 
     def record(self, number: int, statistics: list[Float64Array]) -> None:
@@ -356,7 +350,7 @@ class Views:
             alone = complete(prior, sparse, noise=noise, valid=valid, uncertainty=uncertainty, options=self.options)
             return alone, np.full(3, np.nan)
         options = self.options
-        if self._check is not None:
+        if self._check is not None and noise is not None:  # exact ones are left out, and reported, by the completion
             options, sparse = replace(options, outliers="keep"), self._check.without_failed(name, sparse)
         own = replace(self._map(name, number - 1), tolerance=Tolerance.around(sparse))
         carried, evidence = self._collect(name, own, number)

@@ -26,6 +26,7 @@ from leadline.apps.terminal.commands import (
     key_value_option,
     option,
     output_option,
+    run_option,
 )
 from leadline.base.errors import InputError, param
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
@@ -166,11 +167,17 @@ noise_flag = input_option(
     help="Standard deviation of a measurement z: the root of C^2 + (P z)^2 + (Q z^2)^2, in metres.  [default: the "
     "measurements are exact]",
 )
+sigma_flag = output_option(
+    "--sigma",
+    is_flag=True,
+    help="Also write the standard deviation of the depth in metres (npy beside a png). It takes three times as long.",
+)
 edge_filter_flag = output_option(
     "--edge-filter/--no-edge-filter",
     default=True,
     help="Leave pixels between two objects out of clouds and meshes; the depth keeps them.",
 )
+quiet_flag = run_option("--quiet", is_flag=True, help="Print only notes and errors.")
 
 
 def geometry_flags(function: Callable[..., Any]) -> Callable[..., Any]:

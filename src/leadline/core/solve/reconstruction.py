@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray
-from leadline.core.adaptive import Adapted, adapt
+from leadline.core.adaptive import Adapted, adapt, edge_weights
 from leadline.core.neighbours import Neighbours
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve import kernels
 from leadline.core.solve.cg import Solution, SolveStatus
+from leadline.core.solve.nested import Estimate, Grid, estimate_residual
 from leadline.core.solve.system import System
 
 
@@ -92,18 +93,20 @@ class SolverCache:
             self._system_inputs = inputs
         return self._system
 
-    def solve(self, system: System, targets: FloatArray) -> Solution:
+    def solve(self, system: System, targets: FloatArray, start: FloatArray | None = None) -> Solution:
         """Solve with a warm start from the last field; the next but one solve overwrites the solution's field.
 
-        The warm start is not used if a field of zeros is closer to the targets, as it is after a cut in the video.
+        The last field is not used if `start`, a field of zeros by default, is closer to the targets, as it is after a
+        cut in the video.
         """
         shape = system.operator.code.shape
         if self._field is not None and self._field.shape != shape:
             self._field = self._spare = None
-        start = None
         if self._field is not None:
+            row, column = system.where
+            others = targets if start is None else targets - start[row - 1, column - 1]
             difference = targets - self._field[system.where]
-            if float((difference * difference).sum()) < float((targets * targets).sum()):
+            if float((difference * difference).sum()) < float((others * others).sum()):
                 start = self._field[1:-1, 1:-1]
         solution = system.solve(targets, start=start, out=self._spare)
         self._spare = self._field
@@ -137,6 +140,8 @@ class ResidualProblem:
         Weights of the terms of the energy.
     adapted : Adapted or None
         How the weights were chosen, with ``system="adaptive"``.
+    estimate : Estimate or None
+        The residual from coarser grids, where the iteration starts; the edge weights follow from it and from t.
     """
 
     valid: BoolArray
@@ -145,7 +150,8 @@ class ResidualProblem:
     exact: BoolArray
     edges: tuple[Float32Array, Float32Array] | None
     options: ReconstructionOptions
-    adapted: Adapted | None
+    adapted: Adapted | None = None
+    estimate: Estimate | None = None
 
 
 def residual_problem(
@@ -163,11 +169,14 @@ def residual_problem(
     exact = np.ones(where.size, np.bool_) if weights is None else np.isinf(weights)
     if options.system != "adaptive":
         targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
-        return ResidualProblem(valid, targets, weights, exact, None, options, None)
+        return ResidualProblem(valid, targets, weights, exact, None, options)
     adapted = adapt(calibrated, where, measured, neighbours, cells=cells)
     weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
     options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
-    return ResidualProblem(valid, adapted.targets, weights, exact, adapted.edges, options, adapted)
+    estimate = estimate_residual(Grid(calibrated, where, adapted.targets, weights, options))
+    if estimate is not None:
+        edge_weights(estimate.depth(calibrated), estimate.slope, adapted.edges)
+    return ResidualProblem(valid, adapted.targets, weights, exact, adapted.edges, options, adapted, estimate)
 
 
 def reconstruct(
@@ -197,6 +206,7 @@ def reconstruct(
         calibrated, where, measured, options, weights=weights, neighbours=neighbours, cells=cells
     )
     targets, exact, adapted = problem.targets, problem.exact, problem.adapted
+    start = None if problem.estimate is None else problem.estimate.residual
     if cache is None:
         system = System(problem.valid, where, problem.options, edges=problem.edges, weights=problem.weights)
     else:
@@ -204,7 +214,7 @@ def reconstruct(
     if adapted is not None:
         adapted = replace(adapted, edges=None)
     del problem  # the system has copied the edge weights
-    solution = system.solve(targets) if cache is None else cache.solve(system, targets)
+    solution = system.solve(targets, start=start) if cache is None else cache.solve(system, targets, start)
     del system  # and with it the levels of the preconditioner, before the result needs memory
     depth = np.empty(calibrated.shape, measured.dtype)
     kernels.correct_depth(calibrated, solution.field, depth)
