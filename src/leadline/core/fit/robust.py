@@ -254,6 +254,8 @@ def fit_with_scale(problem: Reweighted, theta: Theta, max_iterations: int) -> tu
     for _ in range(MAX_SCALE_UPDATES):
         theta, _, more, stopped = levenberg_marquardt(problem, theta, max_iterations, descent.START_TOLERANCE)
         iterations += more
+        if problem.loss == SQUARED and problem.variance is None:  # then tau has no influence on the minimum
+            return problem.rescaled(theta), theta, iterations, stopped
         before, problem = problem, problem.rescaled(theta, problem.weights(theta))
         if abs(problem.inverse_sigma.max() / before.inverse_sigma.max() - 1) < SCALE_TOLERANCE:
             break
@@ -296,17 +298,23 @@ def robust_descent(
     all (a composite likelihood with adjusted magnitude: Pauli et al., 2011). Where the measurements determine the
     response well, the penalty has little influence.
     """
-    coarse = problem.subset()
+    # A subset of the pairs is enough to choose among starts; a single one needs no choice.
+    chosen = problem.subset() if len(starts) > 1 else problem
     descents: list[Descent] = []
-    ends: list[tuple[float, Theta]] = []
+    ends: list[tuple[float, Theta, Reweighted]] = []
     for start, theta in starts:
-        _, theta, iterations, stopped = fit_with_scale(coarse, theta, options.max_iterations)
-        descents.append(Descent(start, float(theta[0]), scale * coarse.plain.rmse(theta), iterations, stopped))
-        ends.append((start, theta))
-    # Costs are comparable only for one tau; the smallest is used.
-    problem = max((problem.rescaled(theta) for _, theta in ends), key=lambda at: float(at.inverse_sigma.max()))
-    start, theta = min(ends, key=lambda end: problem(end[1])[0])
-    problem, theta, _, _ = fit_with_scale(problem, theta, options.max_iterations)
+        scaled, theta, iterations, stopped = fit_with_scale(chosen, theta, options.max_iterations)
+        descents.append(Descent(start, float(theta[0]), scale * chosen.plain.rmse(theta), iterations, stopped))
+        ends.append((start, theta, scaled))
+    start, theta, scaled = ends[0]
+    if len(ends) > 1:
+        # Costs are comparable only for one tau; the smallest is used.
+        common = max((problem.rescaled(theta) for _, theta, _ in ends), key=lambda at: float(at.inverse_sigma.max()))
+        start, theta, scaled = min(ends, key=lambda end: common(end[1])[0])
+    if chosen is problem:
+        problem = scaled
+    else:
+        problem, theta, _, _ = fit_with_scale(problem, theta, options.max_iterations)
     if options.exponent_spread is not None:
         _, effective = effective_weights(problem, theta, groups)
         problem = replace(problem, penalty=Shrinkage.of(problem, theta, effective, options.exponent_spread))
