@@ -41,7 +41,8 @@ class Neighbours:
     """
 
     def __init__(self, where: IndexArray, shape: tuple[int, int]) -> None:
-        self.nearest, self.counts, half_width = _search(where, shape, MIN_NEIGHBOURS, in_squares=True)
+        nearest, self.counts, half_width = _search(where, shape, MIN_NEIGHBOURS, in_squares=True)
+        self.nearest = np.ascontiguousarray(nearest[:, : self.counts.max()])  # most of the columns are empty
         self.spacing = int(np.median(half_width))
 
     def compare(self, values: Float64Array, counted: BoolArray | None = None) -> tuple[Float64Array, Float64Array]:

@@ -8,6 +8,7 @@ residual takes one pass over the image in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +118,19 @@ class Operator:
         return diagonal
 
 
+@dataclass(frozen=True)
+class RightHandSide:
+    """b, as its values at some pixels; it is zero elsewhere. Only the true residual needs it as a map."""
+
+    where: tuple[Any, Any]  # indices into a padded map
+    values: FloatArray
+
+    def fill(self, out: Float32Array) -> Float32Array:
+        out.fill(0.0)
+        out[self.where] = self.values
+        return out
+
+
 class Jacobi:
     """The paper's preconditioner, z = r / diag(Q)."""
 
@@ -139,7 +153,7 @@ def conjugate_gradients(
     operator: Operator,
     precondition: Jacobi | VCycle,
     x: Float64Array,
-    rhs: Float32Array | None,
+    rhs: RightHandSide | None,
     work: tuple[Float32Array, Float32Array],
     options: ReconstructionOptions,
     *,
@@ -157,6 +171,10 @@ def conjugate_gradients(
     p.fill(0.0)
     q = precondition.scratch
     squares = np.zeros(kernels.block_count(x.shape[0] - 2))
+
+    def true_residual() -> float:  # q, which holds Q p within a step only, is room for b
+        return operator.residual(x, None if rhs is None else rhs.fill(q), r)
+
     history = [residual_norm / reference_norm]
     started_at = history[0]  # relative residual at the start or the last restart
     rz = 0.0  # r . z of the previous step; 0 restarts with the direction of steepest descent
@@ -164,7 +182,7 @@ def conjugate_gradients(
     while True:
         # The recursive residual is too inaccurate to stop by or to use after a large fall: compute r = b - Q x.
         if history[-1] <= max(options.tolerance, _TRUSTED_REDUCTION * started_at):
-            history[-1] = operator.residual(x, rhs, r) / reference_norm
+            history[-1] = true_residual() / reference_norm
             if history[-1] <= options.tolerance:
                 status = SolveStatus.CONVERGED
                 break
@@ -191,5 +209,5 @@ def conjugate_gradients(
         kernels.update_solution(x, r, p, q, alpha, squares)  # step 6: x += alpha p, r -= alpha q
         history.append(float(np.sqrt(squares.sum())) / reference_norm)
     if status is not SolveStatus.CONVERGED:  # report the true residual in any case
-        history[-1] = operator.residual(x, rhs, r) / reference_norm
+        history[-1] = true_residual() / reference_norm
     return Solution(x, status, len(history) - 1, history[-1], tuple(history))

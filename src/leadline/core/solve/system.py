@@ -21,7 +21,7 @@ from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArr
 from leadline.base.errors import InputError, param
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve import kernels
-from leadline.core.solve.cg import Jacobi, Operator, Solution, SolveStatus, conjugate_gradients
+from leadline.core.solve.cg import Jacobi, Operator, RightHandSide, Solution, SolveStatus, conjugate_gradients
 from leadline.core.solve.membrane import MembraneCycle, MembraneHierarchy, build_membrane
 from leadline.core.solve.multigrid import Planes, VCycle, edge_planes
 from leadline.core.solve.thin_plate import ThinPlateHierarchy, build_thin_plate
@@ -102,8 +102,7 @@ class System:
         field[self.where] = values
         rhs = None
         if operator.edges is not None:
-            rhs = np.zeros(operator.code.shape, np.float32)
-            rhs[self.where] = self._soft_weights * values
+            rhs = RightHandSide(self.where, self._soft_weights * values)
             field[self.where] *= self._initial_fraction
         return self._solve(field, rhs, start)
 
@@ -112,22 +111,23 @@ class System:
 
         `rhs` is (H, W).
         """
-        padded = np.zeros(self.operator.code.shape, np.float32)
-        padded[1:-1, 1:-1] = rhs
-        return self._solve(np.zeros(padded.shape), padded, None)
+        inside = (slice(1, -1), slice(1, -1))
+        return self._solve(np.zeros(self.operator.code.shape), RightHandSide(inside, rhs), None)
 
-    def _solve(self, field: Float64Array, rhs: Float32Array | None, start: FloatArray | None) -> Solution:
+    def _solve(self, field: Float64Array, rhs: RightHandSide | None, start: FloatArray | None) -> Solution:
         operator = self.operator
         residual = np.empty(field.shape, np.float32) if self._work is None else self._work[0]
         residual.fill(0.0)
-        norm = reference_norm = operator.residual(field, rhs, residual)
+        b = None if rhs is None else rhs.fill(np.empty(field.shape, np.float32))
+        norm = reference_norm = operator.residual(field, b, residual)
         if reference_norm == 0.0:
             return Solution(field, SolveStatus.NOTHING_TO_SOLVE, 0, 0.0, ())
         if not (np.isfinite(reference_norm) and operator.representable):
             return Solution(field, SolveStatus.BROKE_DOWN, 0, float("nan"), ())
         if start is not None:
             np.copyto(field[1:-1, 1:-1], start, where=operator.code[1:-1, 1:-1] >= kernels.FREE)
-            norm = operator.residual(field, rhs, residual)
+            norm = operator.residual(field, b, residual)
+        del b  # `conjugate_gradients` forms it again where it needs it
         precondition = self._preconditioner()
         if self._work is None:  # not before the set-up, which has work space of its own
             self._work = residual, np.empty(field.shape, np.float32)
