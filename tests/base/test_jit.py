@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 
+import numba
+import numpy as np
 import pytest
+from numba import njit
 
-from leadline.base.jit import WAITING
+from leadline.base.jit import SERIAL_BELOW, WAITING, ParallelKernel
 
 PROGRAM = """
 import os
@@ -70,3 +73,11 @@ def test_threads_spin_for_microseconds_only() -> None:
 def test_settings_of_the_user_are_respected() -> None:
     assert spin_count(GOMP_SPINCOUNT="1234") == "1234"
     assert int(spin_count(OMP_WAIT_POLICY="active")) > 1234
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads to compare with one")
+def test_small_arrays_are_processed_by_one_thread() -> None:
+    threads = numba.get_num_threads()
+    in_use = ParallelKernel(njit(lambda _: numba.get_num_threads()))
+    assert in_use(np.zeros(SERIAL_BELOW - 1)) == 1
+    assert in_use(np.zeros(SERIAL_BELOW)) == numba.get_num_threads() == threads

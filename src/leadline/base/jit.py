@@ -22,6 +22,9 @@ STENCIL = {"contract", "nsz"}
 EXACT = {"contract"}  # for compensated arithmetic
 
 _LOCK = RLock()
+SERIAL_BELOW = 40_000
+"""Elements of the largest array below which a parallel kernel runs on one thread. Waking the other threads takes as
+long as the work itself, and far longer on a busy machine, where a parallel loop waits for its slowest thread."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """How threads of OpenMP wait. GNU's spin for some microseconds, without which a completion on an idle machine takes a
 tenth longer."""
@@ -38,7 +41,10 @@ def compiled(*, parallel: bool = False, fastmath: set[str] | bool = False) -> Ca
 
 
 class ParallelKernel:
-    """A compiled kernel with parallel loops, which threads enter one after the other where numba needs that."""
+    """A compiled kernel with parallel loops, which threads enter one after the other where numba needs that.
+
+    On small arrays it runs on the calling thread alone.
+    """
 
     def __init__(self, dispatcher: Any) -> None:
         update_wrapper(self, dispatcher.py_func)
@@ -46,7 +52,14 @@ class ParallelKernel:
 
     def __call__(self, *arguments: Any) -> Any:
         with numba_lock():
-            return self._dispatcher(*arguments)
+            threads = numba.get_num_threads()
+            if threads == 1 or max(getattr(argument, "size", 1) for argument in arguments) >= SERIAL_BELOW:
+                return self._dispatcher(*arguments)
+            numba.set_num_threads(1)
+            try:
+                return self._dispatcher(*arguments)
+            finally:
+                numba.set_num_threads(threads)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dispatcher, name)

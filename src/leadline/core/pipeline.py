@@ -289,9 +289,10 @@ def calibrate_prior(pairs: Pairs, fit: Fit, earlier: Response | None = None) -> 
     Without a measurement it is that of an `earlier` response, and NaN everywhere without one.
     """
     response = earlier if fit.status is FitStatus.NO_MEASUREMENTS else fit.response
-    calibrated = np.full(pairs.shape, np.nan, np.float32)
-    if response is not None and pairs.prior_range[0] <= pairs.prior_range[1]:  # some pixel has a valid prior
-        calibrate(pairs.prior, calibrated, *response.kernel_args(pairs.prior_range))
+    if response is None or pairs.prior_range[0] > pairs.prior_range[1]:  # or no pixel has a valid prior
+        return np.full(pairs.shape, np.nan, np.float32)
+    calibrated = np.empty(pairs.shape, np.float32)
+    calibrate(pairs.prior, calibrated, *response.kernel_args(pairs.prior_range))
     return calibrated
 
 

@@ -19,16 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array
-from leadline.base.jit import STENCIL, compiled
+from leadline.base.jit import SERIAL_BELOW, STENCIL, compiled
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 
 Planes = Float32Array
 """A stack of padded maps, (k, h + 2, w + 2) or, for edge weights, (k, h + 2, w + 3)."""
 
 COARSEST = 16  # A level of at most this many pixels is solved directly, by its stored inverse.
-# Levels of fewer pixels run on one thread. Waking the other threads takes as long as the work itself, and far longer
-# on a busy machine, where a parallel loop waits for its slowest thread.
-SERIAL_BELOW = 40_000
 # A coarse pixel whose diagonal is smaller has no equation. The inverse of this bound, times any value that occurs on a
 # level, is still a finite float32.
 SMALLEST_DIAGONAL = np.float32(1e-30)

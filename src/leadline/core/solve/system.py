@@ -14,6 +14,8 @@ ignores the small bending term (membrane.py). Every other system uses thin_plate
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -166,16 +168,18 @@ def _check_weights(weights: ArrayLike, count: int) -> Float64Array:
 def _edge_planes(edges: tuple[ArrayLike, ArrayLike] | None, valid: BoolArray) -> Planes:
     """Return the edge weights in the layout of the kernels, zero beside an invalid pixel."""
     result = edge_planes(2, valid.shape)
-    pairs = valid[:, :-1] & valid[:, 1:], valid[:-1] & valid[1:]
     inside = result[kernels.EAST, 1:-1, 1:-3], result[kernels.SOUTH, 1:-2, 1:-2]
+    pairs: tuple[Any, Any] = (..., ...)  # pixels whose weight counts
+    if not valid.all():
+        pairs = valid[:, :-1] & valid[:, 1:], valid[:-1] & valid[1:]
     for target, pair, weight, name in zip(inside, pairs, edges or (1.0, 1.0), ("right", "lower"), strict=True):
         array = np.asarray(weight, np.float32)
-        if edges is not None and array.shape != pair.shape:
+        if edges is not None and array.shape != target.shape:
             raise InputError(
-                f"{param('edges')} must have shape {pair.shape} for the {name} neighbours, got {array.shape} instead."
+                f"{param('edges')} must have shape {target.shape} for the {name} neighbours, got {array.shape} instead."
             )
-        np.copyto(target, array, where=pair)
-        used = target if pair.all() else target[pair]
+        np.copyto(target, array, where=True if pair is ... else pair)
+        used = target[pair]
         if not (used.min(initial=1.0) > 0 and used.max(initial=0.0) <= 1):  # False for NaN
             raise InputError(
                 f"{param('edges')} must be above 0 and at most 1 between each valid pixel and its {name} neighbour."
