@@ -45,7 +45,7 @@ CORNER_DISTANCE = 2  # least distance of two corners along either axis, in pixel
 WRONG_SHARE, WRONG_METRES, WRONG_DEGREES = 0.1, 0.05, 2.0  # share of the poses that are wrong, and by how much
 BOX_METRES = 0.4  # side of the box that is moved
 MAX_DEPTH = 10.0
-WITH_CHECK = CompletionOptions(outliers="single")  # for points of a COLMAP model, as in ``leadline colmap``
+WITH_CHECK = CompletionOptions(outliers="single")  # for points of a COLMAP model, ``--outliers single``
 
 Depth = NDArray[np.floating[Any]]
 Maps = dict[str, Depth]

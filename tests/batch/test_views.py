@@ -71,7 +71,7 @@ def test_depth_together_is_better_than_alone(scene: Path, views: list[RoomView])
     sidecar = json.loads((scene / "out" / "0002.json").read_text())
     assert sidecar["neighbours"]
     assert sidecar["units"]["depth"]["unit"] == "m"
-    assert sidecar["settings"]["completion"]["outliers"] == "single"
+    assert sidecar["settings"]["completion"]["outliers"] == "keep"
     reliable = np.asarray(Image.open(scene / "out" / "0002_reliable.png"))
     sigma, depth = (np.load(scene / "out" / f"0002_{name}.npy") for name in ("sigma", "depth"))
     assert np.array_equal(reliable == 255, sigma <= 0.1 * depth)
@@ -82,9 +82,9 @@ def test_depth_together_is_better_than_alone(scene: Path, views: list[RoomView])
         assert (scene / "out" / export / "depth_reliable" / "0002.png").is_file()
         assert (scene / "out" / export / "depth_sigma" / "0002.npy").is_file()
     assert "0 done, 6 skipped, 0 failed" in run(scene)
-    assert "6 done, 0 skipped" in run(scene, "--outliers", "keep", "--rounds", "1")
+    assert "6 done, 0 skipped" in run(scene, "--outliers", "single", "--rounds", "1")
     sidecar = json.loads((scene / "out" / "0002.json").read_text())
-    assert sidecar["settings"]["completion"]["outliers"] == "keep"
+    assert sidecar["settings"]["completion"]["outliers"] == "single"
     # Another prior of one picture changes the depth of all, because each depends on the others.
     np.save(scene / "priors" / "0000.npy", np.load(scene / "priors" / "0000.npy") ** 1.1)
     assert "6 done, 0 skipped" in run(scene)

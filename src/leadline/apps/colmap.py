@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from leadline.apps.complete import FORMATS
 from leadline.apps.terminal.commands import PATH, grouped_command, input_option, option, output_option, run_option
@@ -93,7 +92,8 @@ FORMATS_FOR_TRAINERS = ("3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfel
 @run_option(
     "--consistent",
     is_flag=True,
-    help="Complete all images together, so that their depth agrees; --outliers is then 'single' by default.",
+    help="Complete all images together, so that their depth agrees. With --outliers single, points that contradict "
+    "the others in most images are left out.",
 )
 @run_option("--rounds", type=click.IntRange(1), help="Rounds for --consistent.  [default: until nothing moves]")
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Worker processes, for --consistent.")
@@ -149,8 +149,6 @@ def command(
     limits, outputs = take_fields(PointLimits, values), take_fields(OutputOptions, values)
     if consistent:
         outputs = replace(outputs, sigma=True, reliable=True)
-        if click.get_current_context().get_parameter_source("outliers") is ParameterSource.DEFAULT:
-            completion = replace(completion, outliers="single")  # points of a model may be wrong
     priors, predictor = prior.open()
     if priors is not None and not priors.is_dir():
         raise FileError(f"{param('prior')} {priors}: {why_no_folder(priors)}; give one with a file for each image.")

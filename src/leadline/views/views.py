@@ -249,6 +249,11 @@ class Views:
     def _paired(self) -> list[str]:
         return [name for name, others in self._neighbours.items() if others]
 
+    @property
+    def _checks(self) -> bool:
+        """Whether the measurements are checked across views: none of them are if all are exact."""
+        return self.options.outliers == "single" and any(view.noise is not None for view in self._views.values())
+
     def _prepare(self, workers: int = 1) -> None:
         """Complete each view alone, and choose the neighbours."""
         if self._prepared:
@@ -265,7 +270,7 @@ class Views:
         overlapping = find_neighbours(outlines, POINT_NEIGHBOURS)
         found = {name: self._discrepancies(name, others) for name, others in overlapping.items()}
         self._neighbours = agreeing(overlapping, found)
-        if self.options.outliers == "single" and self._paired():
+        if self._checks and self._paired():
             self._check = CrossCheck(self._store, self._views, self._neighbours, self.options, outlines)
             for part in CrossCheck.PARTS:
                 self._compute(0, self._views, workers, part)
@@ -320,8 +325,8 @@ class Views:
         arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
         if number == 0:
             _, sparse, noise, _ = view.load()
-            # What the view itself left out is no evidence for others. Of single outliers the check decides.
-            if completion.outliers is not None and self.options.outliers != "single":
+            # What the view itself left out is no evidence for others, unless the check decides that.
+            if completion.outliers is not None and not self._checks:
                 sparse = sparse.copy()
                 np.put(sparse, completion.outliers.where, 0)
             points = measured_points(sparse, noise_map(noise, sparse), view.camera, view.camera_to_world)
