@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 import leadline.torch as lt  # noqa: E402
 from leadline.core.fit.estimator import FitStatus  # noqa: E402
+from leadline.torch import shapes  # noqa: E402
 
 # Both stop at the same residual and differ by the order of float32 sums.
 RELATIVE, MEDIAN = 1e-4, 1e-5
@@ -72,6 +73,21 @@ def test_a_batch_equals_its_items_and_a_bad_item_harms_no_other(backend):
     assert statuses == [expected.fit.status, FitStatus.NO_MEASUREMENTS, FitStatus.NO_MEASUREMENTS]
     assert torch.isnan(result.depth[1]).all()
     np.testing.assert_array_equal(torch.nan_to_num(result.depth[2, 0]).numpy(), scenes[2][1])
+
+
+def test_a_large_batch_is_completed_in_parts_with_the_same_result_and_gradients(monkeypatch):
+    priors, sparses = (torch.tensor(np.stack(maps)) for maps in zip(scene(1), scene(2), scene(3), strict=True))
+    batch, height, width = priors.shape
+    found = []
+    for most in (shapes.PART_BYTES, 2 * priors[0].nbytes):  # all at once; two images and one
+        monkeypatch.setattr(shapes, "PART_BYTES", most)
+        prior, sparse = priors.clone().requires_grad_(), sparses.clone().requires_grad_()
+        edges = torch.full((batch, height, width - 1), 0.5), torch.full((batch, height - 1, width), 0.8)
+        result = lt.complete(prior, sparse, noise=0.05, edges=edges)
+        result.depth.nansum().backward()
+        found.append((result.depth.detach(), result.exponent, result.gradient_status, prior.grad, sparse.grad))
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("shape", [(1, 40), (33, 1), (37, 53)])

@@ -155,25 +155,15 @@ def complete(
         _require_fixed_steps(backend, options, flow)
     gradient_status = _formed(batch)
     batch = batch.guarded(gradient_status, options.strict)
+    parts = batch.parts() if iterations is None else [batch]
     with _without_autocast(batch):
-        if iterations is not None:
-            aligned = align_fixed_steps(batch, kind, options)
-            solved = reconstruct_fixed_steps(batch, aligned, options.reconstruction, iterations)
-        else:
-            aligned = align_batch(batch, kind, options)
-            solved = reconstruct_batch(
-                batch, aligned, options.reconstruction, backend, flow=flow, check_every=check_every
-            )
-    gradient_status.copy_(_gradient_status(aligned, solved))
-    result = Completed(
-        **_alignment(batch, aligned, gradient_status),
-        depth=batch.unbatch(solved.depth),
-        solve_status=batch.unbatch_items(solved.status),
-        iterations=batch.unbatch_items(solved.iterations),
-        residual=batch.unbatch_items(solved.residual),
-    )
+        found = [_complete_part(part, kind, options, iterations, backend, flow, check_every) for part in parts]
+    values = found[0] if len(found) == 1 else {name: torch.cat([part[name] for part in found]) for name in found[0]}
+    values["gradient_status"] = gradient_status.copy_(values["gradient_status"])
+    maps = {name: batch.unbatch(values[name]) for name in ("depth", "calibrated")}
+    result = Completed(**{name: maps.get(name, batch.unbatch_items(value)) for name, value in values.items()})
     if options.strict:
-        _require_converged(result.messages, aligned.responses.status, solved.status)
+        _require_converged(result.messages, values["status"], values["solve_status"])
     return result
 
 
@@ -197,6 +187,33 @@ class Completion(nn.Module):
 
     def extra_repr(self) -> str:
         return f"options={self.options}"
+
+
+def _complete_part(
+    batch: Batch,
+    kind: Kind,
+    options: CompletionOptions,
+    iterations: int | None,
+    backend: Backend,
+    flow: bool,
+    check_every: int,
+) -> dict[str, Tensor]:
+    """The fields of `Completed` for some images of a batch, (B,) or (B, H, W) each."""
+    if iterations is not None:
+        aligned = align_fixed_steps(batch, kind, options)
+        solved = reconstruct_fixed_steps(batch, aligned, options.reconstruction, iterations)
+    else:
+        aligned = align_batch(batch, kind, options)
+        solved = reconstruct_batch(batch, aligned, options.reconstruction, backend, flow=flow, check_every=check_every)
+    return {
+        **{name: getattr(aligned.responses, name) for name in _RESPONSE_FIELDS},
+        "gradient_status": _gradient_status(aligned, solved),
+        "calibrated": aligned.calibrated.to(batch.prior.dtype),
+        "depth": solved.depth,
+        "solve_status": solved.status,
+        "iterations": solved.iterations,
+        "residual": solved.residual,
+    }
 
 
 def _require_fixed_steps(backend: Backend, options: CompletionOptions, flow: bool) -> None:

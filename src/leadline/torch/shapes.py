@@ -12,6 +12,10 @@ from torch import Tensor
 from leadline.base.errors import InputError, param
 from leadline.torch.guard import guard
 
+PART_BYTES = 16_000_000
+"""Bytes of a map that a CPU takes at once, or a single image. The C library returns blocks of 32 MB and more to the
+system after each operation, and the page faults of the next one take longer than the work."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -51,6 +55,20 @@ class Batch:
         prior, sparse, noise, right, down = guard(status, strict, self.prior, self.sparse, self.noise, right, down)
         edges = None if right is None or down is None else (right, down)
         return replace(self, prior=prior, sparse=sparse, noise=noise, edges=edges)  # type: ignore[arg-type]
+
+    def parts(self) -> list[Batch]:
+        """The batch in parts of a few images on a CPU, and as it is on other devices."""
+        images = max(1, PART_BYTES // (self.prior[0].numel() * self.prior.element_size()))
+        if self.prior.device.type != "cpu" or len(self.prior) <= images:
+            return [self]
+        unknown = [None] * -(-len(self.prior) // images)
+        maps = zip(*(torch.split(part, images) for part in (self.prior, self.sparse, self.valid)), strict=True)
+        noise = unknown if self.noise is None else torch.split(self.noise, images)
+        edges = unknown if self.edges is None else zip(*(torch.split(part, images) for part in self.edges), strict=True)
+        return [
+            replace(self, prior=prior, sparse=sparse, valid=valid, noise=sigma, edges=pair)
+            for (prior, sparse, valid), sigma, pair in zip(maps, noise, edges, strict=True)
+        ]
 
 
 def as_batch(
