@@ -41,8 +41,8 @@ CUBE = 0.01
 """Side of the cubes relative to the typical distance of surfaces: several pixels of a usual camera, so that a point is
 seldom in another cube because its pixel was rounded."""
 LIMIT = 2.5
-"""Deviation in units of the typical one beyond which a measurement is left out. With points of a COLMAP model on real
-frames 16 % are; with 1.9 and 3.1 the error was 1 % larger after the first round."""
+"""Deviation in units of the typical one beyond which a measurement is left out. With points of a COLMAP model of 60
+frames 13 % are. In a prototype on every fourth frame the error was 1.5 % and 0.6 % larger with 1.9 and 3.1."""
 _MIN_DEVIATION = 1e-4  # log depth; smaller ones are due to the solver's tolerance
 _MIN_MEASUREMENTS = 50  # of all views together, which the regression needs
 _PRIMES = np.array([73856093, 19349663, 83492791])  # of the spatial hash by Teschner et al. (2003)
