@@ -25,9 +25,8 @@ def on_ray(
     """Run items as tasks of a Ray cluster; an item whose node is lost is repeated on another one.
 
     Every node needs leadline and the data under the same paths; relative ones are taken from this process's working
-    folder. `address` is e.g. ``auto`` or ``ray://head:10001``;
-    without one, a new cluster is started on this machine. `threads` is the number of cores of each task, at most those
-    of the largest node.
+    folder. `address` is e.g. ``auto`` or ``ray://head:10001``; without one, a new cluster is started on this machine.
+    `threads` is the number of cores of each task, at most those of the largest node.
     """
     try:
         import ray
