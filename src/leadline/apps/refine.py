@@ -285,7 +285,8 @@ def _summarise(outcomes: list[Outcome], items: dict[str, Any], job: Any, sheet: 
         return complete
     total = total_pixels(outcomes)
     if total.total:
-        table = Table(title="share of the pixels", title_justify="left", header_style="")
+        title = "share of the pixels; the frames that changed most come first"
+        table = Table(title=title, title_justify="left", header_style="")
         for head in ("frame", "measured", "left out", "filled", "no depth"):
             table.add_column(head, justify="left" if head == "frame" else "right")
         rows = {outcome.stem: outcome.pixels for outcome in worst}
