@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peers import OURS, PAPER, PARDISO, PYAMG, PYAMG_CLASSICAL, SCIPY_CG, SUPERLU, SolverTimes
+from peers import LONGEST, OURS, PAPER, PARDISO, PYAMG, PYAMG_CLASSICAL, SCIPY_CG, SUPERLU, SolverTimes
 from timing import CaseTimes, Size, Times
 
 from leadline.bench.observations import CASES, Case
@@ -143,7 +143,8 @@ def markdown(report: Report, *, figure: bool) -> str:
         parts += [
             "### Time against size",
             f"![Seconds of the solve against the number of pixels, for every solver]({FIGURE.as_posix()})",
-            "The outer case, set-up included. A line ends where the next point was expected to take more than 10 s.",
+            "The outer case, set-up included. A line ends where the next point was expected to take more than "
+            f"{LONGEST:g} s.",
         ]
     start = [[f"`{name}`", f"{min(times.runs):.3f}", f"{times.median:.3f}"] for name, times in report.start_up.items()]
     parts += ["### Start-up", _table(["command", "fastest, s", "median, s"], start, "lrr")]
