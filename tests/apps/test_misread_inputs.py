@@ -115,3 +115,8 @@ def test_addresses_of_data_sets_are_whole_in_a_narrow_terminal(monkeypatch: pyte
     for name, facts in DATASETS.items():
         assert f"\n{name}" in f"\n{output}"
         assert facts.source in output
+
+
+def test_a_folder_for_a_file_is_refused() -> None:
+    for line in ("complete photo.jpg -o out", "diagnose photo.jpg --reference depth/f0.png -o D"):
+        assert "--sparse .: " in refused(f"{line} --sparse . --unit mm --prior prior.npy")

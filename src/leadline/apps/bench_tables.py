@@ -119,8 +119,8 @@ Examples:
 """
 )
 @click.argument("first", type=PATH, metavar="RUN")
-@click.argument("second", type=PATH, metavar="RUN")
-@option("--metric", "metrics", multiple=True, default=("absrel", "nmed"), help="May be repeated.")
+@click.argument("second", type=PATH, metavar="OTHER")
+@option("--metric", "metrics", multiple=True, default=("absrel", "nmed"), help="Score to compare; may be repeated.")
 @option("--method", help="Compare only this method: its label, or the name of a method with its default label.")
 @option("--against", help="Method of the second run.  [default: the same method]")
 @option("--worst", is_flag=True, help="Also list the ten images at which the second run is worse by most.")

@@ -129,7 +129,9 @@ Ctrl-C.
 @output_option("--preview", is_flag=True, help="Also write a picture of each frame.")
 @geometry_flags
 @output_option("--sheet", type=click.IntRange(0), default=12, help="Frames on the contact sheet; 0 writes none.")
-@run_option("--rounds", type=click.IntRange(1), help="Rounds for --poses.  [default: until nothing moves]")
+@run_option(
+    "--rounds", type=click.IntRange(1), help="Rounds for --poses.  [default: until the depth no longer changes]"
+)
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Frames at a time.")
 @run_option(
     "--executor",

@@ -81,8 +81,8 @@ class Completion:
     outliers : Outliers or None
         The measurements that were left out; None with ``options.outliers="keep"``.
     sigma : (H, W) float32 or None
-        One standard deviation of `depth` in metres, if it was requested; see `uncertainty.py`. NaN where the
-        prior is invalid, and everywhere with fewer than eight measurements.
+        One standard deviation of `depth` in metres, if it was requested; see `leadline.core.uncertainty`. NaN where
+        the prior is invalid, and everywhere with fewer than eight measurements.
     chosen_kind : {"depth", "disparity"} or None
         What a prior of the kind "auto" was taken for; None if its kind was stated.
     """
