@@ -118,5 +118,6 @@ def test_addresses_of_data_sets_are_whole_in_a_narrow_terminal(monkeypatch: pyte
 
 
 def test_a_folder_for_a_file_is_refused() -> None:
-    for line in ("complete photo.jpg -o out", "diagnose photo.jpg --reference depth/f0.png -o D"):
-        assert "--sparse .: " in refused(f"{line} --sparse . --unit mm --prior prior.npy")
+    line = "photo.jpg --sparse . --unit mm --prior prior.npy"
+    assert "IMAGE is a file, --sparse is a folder" in refused(f"complete {line} -o out")
+    assert "--sparse .: is a folder, not a file" in refused(f"diagnose {line} --reference depth/f0.png -o D")

@@ -176,7 +176,8 @@ def _from_files(
 
     for name, path in {**files.paths(), "reference": reference}.items():
         if not path.is_file():
-            raise FileError(f"{param(name)} {path}: there is no such file; check the path.")
+            problem = "is a folder, not a file" if path.is_dir() else "there is no such file"
+            raise FileError(f"{param(name)} {path}: {problem}; check the path.")
     frame = read_frame(files, options, None if predictor is None else predictor.predict)
     stated = None if frame.measurements.unit_guessed else frame.unit
     truth, notes = read_reference(reference, reference_unit, frame.sparse, stated)
