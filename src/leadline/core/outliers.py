@@ -141,7 +141,7 @@ class Outliers:
 
 
 def find_disagreeing(residuals: Float64Array, neighbours: Neighbours) -> BoolArray:
-    """Which residuals are far from the median of their neighbours', unless these differ among themselves or are far away.
+    """Which residuals are far from the median of their neighbours', unless these differ themselves or are far away.
 
     In the second pass only neighbours that passed the first one count, because outliers hide each other.
     """

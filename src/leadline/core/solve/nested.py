@@ -39,7 +39,10 @@ from leadline.core.solve.cg import SolveStatus
 from leadline.core.solve.system import System
 
 COARSEST = 20_000
-"""Most pixels of the coarsest grid. It is solved twice, with the edges of t and with those of the first solution."""
+"""Most pixels of the coarsest grid; with 5,000 single errors are up to 30 % larger."""
+COARSE_SOLVES = 3
+"""Solves on the coarsest grid: one with the edges of t, and the others with those of the depth before as well. Two more
+lower the errors by another 0.5 % with 50 points or corners, and cost 6 % of the time at 640 x 480."""
 TOLERANCE = 3e-3
 """Relative residual of the solves on coarser grids; with 3e-4 no error changes by more than 0.5 %."""
 SLOPE_WINDOW = 0.05
@@ -150,8 +153,9 @@ def estimate_residual(grid: Grid) -> Estimate | None:
         grids.append(grids[-1].halved())
     coarsest = grids[-1]
     estimate = coarsest.with_slope(coarsest.solve())
-    if estimate is not None and len(grids) > 1:
-        estimate = coarsest.with_slope(coarsest.solve(estimate))
+    for _ in range(COARSE_SOLVES - 1 if len(grids) > 1 else 0):
+        if estimate is not None:
+            estimate = coarsest.with_slope(coarsest.solve(estimate))
     for finer in grids[-2::-1]:
         if estimate is None:
             return None
