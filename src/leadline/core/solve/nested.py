@@ -9,9 +9,14 @@ Recovery of Discontinuities*; Black, Sapiro, Marimont and Heeger 1998, *Robust A
 absolute error a step is the better guess: if the edge is anywhere between the two measurements with equal probability,
 a step halfway has three quarters of the expected error of a line.
 
-A wall that is seen at an angle is steep and has no edge. Of the squared gradient of depth at a pixel, that of the mean
-gradient in a square around it, whose side is SLOPE_WINDOW of the image's diagonal, is therefore subtracted. Without it,
-slopes in parts of the image without measurements become steps at arbitrary places.
+Not everything that is steep is an edge. Three squared gradients are subtracted from that of depth at a pixel:
+
+- A wall that is seen at an angle is steep: the square of the *mean* gradient in a square around the pixel, whose side
+  is SLOPE_WINDOW of the image's diagonal. Without it, slopes in parts of the image without measurements become steps
+  at arbitrary places.
+- Noise of the measurements is steep everywhere: what three quarters of the image do not exceed (NOT_EDGES).
+- A single measurement far from all others is a peak, whose slopes would become an edge all around it: everything, where
+  fewer than two measurements lie in a square of twice that side, or three times their mean distance if that is larger.
 
 The solves that give the edges are those of the same image at halves, quarters, ... of its resolution, from coarse to
 fine. Each starts from the one before it, and so does the solve of the image itself, which needs fewer iterations.
@@ -23,22 +28,28 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import prange
+from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array, IndexArray
-from leadline.base.jit import STENCIL, compiled
-from leadline.core.adaptive import MAX_WEIGHT, edge_weights
+from leadline.base.jit import STENCIL, parallel_loop
+from leadline.core.adaptive import MAX_WEIGHT, edge_weights, squared_gradients
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve.cg import SolveStatus
 from leadline.core.solve.system import System
 
 COARSEST = 20_000
-"""Most pixels of the coarsest grid. It is solved twice, with the edges of t and with those of the first solution."""
+"""Most pixels of the coarsest grid; with 5,000 single errors are up to 30 % larger."""
+COARSE_SOLVES = 3
+"""Solves on the coarsest grid: one with the edges of t, and the others with those of the depth before as well. Two more
+lower the errors by another 0.5 % with 50 points or corners, and cost 6 % of the time at 640 x 480."""
 TOLERANCE = 3e-3
 """Relative residual of the solves on coarser grids; with 3e-4 no error changes by more than 0.5 %."""
 SLOPE_WINDOW = 0.05
 """Side of the square whose mean gradient is no edge, relative to the diagonal; 0.035 and 0.08 give similar errors."""
 MIN_SLOPE_WINDOW = 5  # pixels: in a smaller square the mean gradient is the gradient itself
+NOT_EDGES = 0.75
+"""Share of the pixels that have no edge. Without it errors with noise are 2 % larger; exact ones change by 0.3 %."""
+EVERYTHING = np.float32(1e6)  # squared gradient: no depth map is as steep
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +57,7 @@ class Estimate:
     """What the solves before the last one give."""
 
     residual: Float32Array  # (H, W): log residual; finite where t is valid
-    slope: Float32Array  # (H, W): square of the mean gradient of log depth around each pixel, per pixel
+    slope: Float32Array  # (H, W): squared gradient of log depth, per pixel, up to which there is no edge
 
     def depth(self, calibrated: Float32Array) -> Float32Array:
         """t exp(r)."""
@@ -57,8 +68,8 @@ class Estimate:
     def refined(self, shape: tuple[int, ...]) -> Estimate:
         """The estimate on the grid of twice the resolution."""
         residual, slope = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        _interpolate(self.residual, residual)
-        _interpolate(self.slope, slope)
+        _interpolate[len(residual)](self.residual, residual)
+        _interpolate[len(slope)](self.slope, slope)
         slope *= np.float32(0.25)  # gradients per pixel
         return Estimate(residual, slope)
 
@@ -84,7 +95,7 @@ class Grid:
         """
         height, width = ((side + 1) // 2 for side in self.calibrated.shape)
         calibrated = np.empty((height, width), np.float32)
-        _halve(self.calibrated, calibrated)
+        _halve[len(calibrated)](self.calibrated, calibrated)
         row, column = np.divmod(self.where, self.calibrated.shape[1])
         place = row // 2 * width + column // 2
         total = np.bincount(place, self.weights, height * width)
@@ -118,12 +129,17 @@ class Grid:
         return Estimate(residual, np.empty(0, np.float32) if before is None else before.slope)
 
     def with_slope(self, estimate: Estimate | None) -> Estimate | None:
-        """The estimate on this grid with the slope of its depth."""
+        """The estimate on this grid with the squared gradients of its depth that are no edges."""
         if estimate is None:
             return None
         depth = estimate.depth(self.calibrated)
-        window = max(MIN_SLOPE_WINDOW, round(SLOPE_WINDOW * math.hypot(*depth.shape)))
-        return Estimate(estimate.residual, mean_slope(depth, window + 1 - window % 2))
+        side = SLOPE_WINDOW * math.hypot(*depth.shape)
+        slope = mean_slope(depth, _odd(max(MIN_SLOPE_WINDOW, side)))
+        beyond = (squared_gradients(depth)[0] - slope)[np.isfinite(depth)]
+        slope += max(np.float32(0.0), np.quantile(beyond, NOT_EDGES))
+        around = _odd(max(2.0 * side, 3.0 * math.sqrt(depth.size / self.where.size)))
+        slope[_counts(self.where, depth.shape, around) < 2] = EVERYTHING
+        return Estimate(estimate.residual, slope)
 
 
 def estimate_residual(grid: Grid) -> Estimate | None:
@@ -136,8 +152,9 @@ def estimate_residual(grid: Grid) -> Estimate | None:
         grids.append(grids[-1].halved())
     coarsest = grids[-1]
     estimate = coarsest.with_slope(coarsest.solve())
-    if estimate is not None and len(grids) > 1:
-        estimate = coarsest.with_slope(coarsest.solve(estimate))
+    for _ in range(COARSE_SOLVES - 1 if len(grids) > 1 else 0):
+        if estimate is not None:
+            estimate = coarsest.with_slope(coarsest.solve(estimate))
     for finer in grids[-2::-1]:
         if estimate is None:
             return None
@@ -145,6 +162,23 @@ def estimate_residual(grid: Grid) -> Estimate | None:
         if finer is not grids[0]:
             estimate = finer.solve(estimate)
     return estimate
+
+
+def _odd(side: float) -> int:
+    return 2 * round((side - 1.0) / 2.0) + 1
+
+
+def _counts(where: IndexArray, shape: tuple[int, int], side: int) -> NDArray[np.int64]:
+    """Number of the flat indices `where` in the square of `side` pixels around each pixel of an (H, W) grid."""
+    sums = np.zeros((shape[0] + 1, shape[1] + 1), np.int64)  # of all pixels above and to the left
+    sums[1:, 1:].flat[where] = 1
+    sums = sums.cumsum(axis=0).cumsum(axis=1)
+    for axis, length in enumerate(shape):
+        middle = np.arange(length)
+        ends = (np.clip(middle + shift, 0, length) for shift in (side // 2 + 1, -(side // 2)))
+        above, below = (sums.take(end, axis=axis) for end in ends)
+        sums = above - below
+    return sums
 
 
 def mean_slope(depth: Float32Array, window: int) -> Float32Array:
@@ -164,39 +198,37 @@ def mean_slope(depth: Float32Array, window: int) -> Float32Array:
     return total
 
 
-@compiled(parallel=True, fastmath=STENCIL)
-def _halve(fine, coarse):  # type: ignore[no-untyped-def]
+@parallel_loop(fastmath=STENCIL)
+def _halve(i, fine, coarse):  # type: ignore[no-untyped-def]
     """Mean of the valid depths of each two by two pixels; NaN if none is valid."""
     height, width = fine.shape
-    for i in prange(coarse.shape[0]):
-        for j in range(coarse.shape[1]):
-            total, count = np.float32(0.0), np.float32(0.0)
-            for k in range(2 * i, min(2 * i + 2, height)):
-                for m in range(2 * j, min(2 * j + 2, width)):
-                    if fine[k, m] == fine[k, m]:
-                        total += fine[k, m]
-                        count += np.float32(1.0)
-            coarse[i, j] = total / count
+    for j in range(coarse.shape[1]):
+        total, count = np.float32(0.0), np.float32(0.0)
+        for k in range(2 * i, min(2 * i + 2, height)):
+            for m in range(2 * j, min(2 * j + 2, width)):
+                if fine[k, m] == fine[k, m]:
+                    total += fine[k, m]
+                    count += np.float32(1.0)
+        coarse[i, j] = total / count
 
 
-@compiled(parallel=True, fastmath=STENCIL)
-def _interpolate(coarse, fine):  # type: ignore[no-untyped-def]
+@parallel_loop(fastmath=STENCIL)
+def _interpolate(i, coarse, fine):  # type: ignore[no-untyped-def]
     """Bilinear interpolation to pixels of half the side, from the valid ones of the four nearest pixels.
 
     The nearest of them, the pixel that contains the fine one, has the weight 9/16. Where it is NaN the result is NaN.
     """
     height, width = coarse.shape
     near, far = np.float32(0.75), np.float32(0.25)
-    for i in prange(fine.shape[0]):
-        here = coarse[i // 2]
-        beside = coarse[min(max(i // 2 + (1 if i % 2 else -1), 0), height - 1)]
-        for j in range(fine.shape[1]):
-            k = j // 2
-            m = min(max(k + (1 if j % 2 else -1), 0), width - 1)
-            total = near * near * here[k]
-            weight = near * near
-            for value, share in ((here[m], near * far), (beside[k], near * far), (beside[m], far * far)):
-                if value == value:
-                    total += share * value
-                    weight += share
-            fine[i, j] = total / weight
+    here = coarse[i // 2]
+    beside = coarse[min(max(i // 2 + (1 if i % 2 else -1), 0), height - 1)]
+    for j in range(fine.shape[1]):
+        k = j // 2
+        m = min(max(k + (1 if j % 2 else -1), 0), width - 1)
+        total = near * near * here[k]
+        weight = near * near
+        for value, share in ((here[m], near * far), (beside[k], near * far), (beside[m], far * far)):
+            if value == value:
+                total += share * value
+                weight += share
+        fine[i, j] = total / weight
