@@ -157,14 +157,17 @@ def markdown(report: Report, *, figure: bool) -> str:
 
 
 def _summary(report: Report) -> str:
-    """The table of the README: the central case of both presets at every size."""
-    rows = []
+    """The table of the README, the central case of both presets at every size, and the range of their ratio."""
+    rows, ratios = [], []
     for paper, best in zip(report.of("paper"), report.of("best"), strict=True):
+        ratios.append(best.stages["complete"].median / paper.stages["complete"].median)
         if paper.case == "central":
-            cells = [f"{_milliseconds(times.stages['complete'])} ms" for times in (paper, best)]
-            rows.append([str(paper.size), *cells, f"{_milliseconds(paper.stages['solve'])} ms", str(paper.iterations)])
-    heads = ["image", "`complete`, paper", "`complete`, best", "of it the solve, paper", "iterations, paper"]
-    return _table(heads, rows, "lrrrr")
+            times = (paper.stages["complete"], paper.stages["solve"], best.stages["complete"])
+            whole, solve, other = (f"{1e3 * seconds.median:.0f} ms" for seconds in times)
+            rows.append([str(paper.size), whole, solve, str(paper.iterations), other, str(best.iterations)])
+    heads = ["image", "`complete`, `paper`", "of it the solve", "iterations", "`complete`, `best`", "iterations"]
+    table = _table(heads, rows, "lrrrrr")
+    return f"{table}\n\nOver all sizes and cases `best` takes {min(ratios):.1f} to {max(ratios):.1f} times as long as `paper`."
 
 
 def _whole(report: Report) -> str:

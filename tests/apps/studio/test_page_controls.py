@@ -108,6 +108,7 @@ def test_units_can_be_entered_as_metres_per_count(tab: Page, scene: dict[str, Pa
 def test_the_button_stays_in_view_above_a_long_form(tab: Page, scene: dict[str, Path]) -> None:
     give(tab, scene)
     tab.click("#options summary")
+    tab.evaluate("window.scrollTo(0, 0)")
     box = tab.locator("#go").bounding_box()
     assert box is not None
     assert box["y"] + box["height"] <= tab.evaluate("window.innerHeight")
