@@ -166,8 +166,8 @@ def _summary(report: Report) -> str:
             whole, solve, other = (f"{1e3 * seconds.median:.0f} ms" for seconds in times)
             rows.append([str(paper.size), whole, solve, str(paper.iterations), other, str(best.iterations)])
     heads = ["image", "`complete`, `paper`", "of it the solve", "iterations", "`complete`, `best`", "iterations"]
-    table = _table(heads, rows, "lrrrrr")
-    return f"{table}\n\nOver all sizes and cases `best` takes {min(ratios):.1f} to {max(ratios):.1f} times as long as `paper`."
+    spread = f"{min(ratios):.1f} to {max(ratios):.1f} times"
+    return f"{_table(heads, rows, 'lrrrrr')}\n\nOver all sizes and cases `best` takes {spread} as long as `paper`."
 
 
 def _whole(report: Report) -> str:
