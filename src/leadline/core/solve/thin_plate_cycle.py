@@ -24,7 +24,7 @@ import numpy as np
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
-from leadline.core.solve.kernels import FREE, weighted_laplacian_row, zero_row
+from leadline.core.solve.kernels import FREE, ONLY_ROW, weighted_laplacian_row, zero_row
 from leadline.core.solve.multigrid import NO_CODE, Planes, VCycle, copy_row, nine_point_row
 from leadline.core.solve.thin_plate import DIAGONAL, ThinPlateHierarchy
 
@@ -153,14 +153,14 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
         k = i - 1
         if k > start:
             if 1 <= k <= height:
-                _apply_row(scaled, r2, r1, r0, edges, k, applied, 0)
+                _apply_row(scaled, r2, r1, r0, edges, k, applied, ONLY_ROW)
                 _inner_row(b, k, applied, step, bending, k, damping, membrane, inner, r1)
             else:
                 zero_row(inner, r1)
         k = i - 2
         if k > start + 1:
             if 1 <= k <= height:
-                _apply_row(inner, r0, r2, r1, edges, k, applied, 0)
+                _apply_row(inner, r0, r2, r1, edges, k, applied, ONLY_ROW)
                 _outer_row(b, k, inner, membrane, r2, applied, step, k, damping, smooth, r2)
                 if 2 * first - 1 <= k < 2 * last - 1:
                     copy_row(smooth, r2, x, k)
@@ -176,7 +176,7 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
         k = i - 4
         if k > start + 3:
             if 1 <= k <= height:
-                _apply_row(moment, r2, r1, r0, edges, k, applied, 0)
+                _apply_row(moment, r2, r1, r0, edges, k, applied, ONLY_ROW)
                 _residual_row(b, k, smooth, r1, tension, applied, mass, residual, r1)
             else:
                 zero_row(residual, r1)
@@ -216,7 +216,7 @@ def _correct_and_smooth(block, b, x, code, edges, mass, bending, step, damping, 
         k = i - 2
         if k > first - 3:
             if 1 <= k <= height:
-                _apply_row(moment, r0, r2, r1, edges, k, applied, 0)
+                _apply_row(moment, r0, r2, r1, edges, k, applied, ONLY_ROW)
                 _residual_row(b, k, corrected, c2, tension, applied, mass, residual, r2)
                 _scale_row(residual, r2, step, k, scaled, r2)
             else:
@@ -224,13 +224,13 @@ def _correct_and_smooth(block, b, x, code, edges, mass, bending, step, damping, 
         k = i - 3
         if k > first - 2:
             if 1 <= k <= height:
-                _apply_row(scaled, r1, r0, r2, edges, k, applied, 0)
+                _apply_row(scaled, r1, r0, r2, edges, k, applied, ONLY_ROW)
                 _inner_row(residual, r0, applied, step, bending, k, damping, membrane, inner, r0)
             else:
                 zero_row(inner, r0)
         k = i - 4
         if k > first - 1:
-            _apply_row(inner, r2, r1, r0, edges, k, applied, 0)
+            _apply_row(inner, r2, r1, r0, edges, k, applied, ONLY_ROW)
             _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, out, k)
             total += _finish_row(corrected, c4, b, code, k, out)
     dots[block] = total
