@@ -102,14 +102,14 @@ def _empty_thin_plate(operator: Operator) -> VCycle:
     levels = [thin_plate.ThinPlateLevel(edges, NO_PLANES, NO_PLANES, mass, bending, mass)]
     for size in list(coarse_sizes(*SHAPE))[:2]:
         mass, bending, step = padded(3, size)
-        arrays = edge_planes(5, size), padded(9, size), padded(3, size), mass, bending, step
+        arrays = edge_planes(5, size), padded(9, size), padded(2, size), mass, bending, step
         levels.append(thin_plate.ThinPlateLevel(*arrays))
     return ThinPlateCycle(thin_plate.ThinPlateHierarchy(operator.code, tuple(levels), np.eye(1, dtype=np.float32)))
 
 
 def _empty_membrane(operator: Operator) -> VCycle:
     levels = [Level(NO_PLANES, NO_PLANES, NO_PLANES)]
-    levels += [Level(padded(4, size), padded(9, size), padded(3, size)) for size in list(coarse_sizes(*SHAPE))[:2]]
+    levels += [Level(padded(4, size), padded(9, size), padded(2, size)) for size in list(coarse_sizes(*SHAPE))[:2]]
     inverse = np.eye(1, dtype=np.float32)
     return membrane.MembraneCycle(membrane.MembraneHierarchy(operator.code, tuple(levels), inverse, 0.0))
 

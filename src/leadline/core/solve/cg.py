@@ -138,12 +138,11 @@ class Jacobi:
         free = np.nonzero(operator.code >= kernels.FREE)
         self._inverse = np.zeros(operator.code.shape, np.float32)
         self._inverse[free] = 1.0 / operator.diagonal(*free)
-        self._result = np.empty_like(self._inverse)
-        self.scratch = np.zeros_like(self._inverse)
+        self.solution = np.zeros_like(self._inverse)
 
     def __call__(self, r: Float32Array) -> tuple[Float32Array, float]:
-        np.multiply(self._inverse, r, out=self._result)
-        return self._result, float(np.einsum("ij,ij->i", self._result, r, dtype=np.float64).sum())
+        np.multiply(self._inverse, r, out=self.solution)
+        return self.solution, float(np.einsum("ij,ij->i", self.solution, r, dtype=np.float64).sum())
 
     def increase_damping(self) -> bool:
         return False  # diag(Q) is positive, so there is nothing to damp
@@ -169,7 +168,7 @@ def conjugate_gradients(
     max_iterations = options.max_iterations or DEFAULT_MAX_ITERATIONS[options.solver]
     r, p = work
     p.fill(0.0)
-    q = precondition.scratch
+    q = precondition.solution  # z, which is not needed any more where q is computed
     squares = np.zeros(kernels.block_count(x.shape[0] - 2))
 
     def true_residual() -> float:  # q, which holds Q p within a step only, is room for b

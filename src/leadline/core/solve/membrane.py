@@ -32,6 +32,7 @@ from leadline.core.solve.kernels import (
 )
 from leadline.core.solve.multigrid import NO_CODE, NO_PLANES, SMALLEST_DIAGONAL, Level, Planes, copy_row, nine_point_row
 
+_HALO = 2  # rows that a block reads on either side on the way up
 _IMAGE, _DIAGONAL, _SCALE = range(3)  # phases of `_set_up_block`
 # Chebyshev's polynomial of degree two over the part of the spectrum of D^-1 S that the next level cannot represent,
 # [1/2, 2] for a five-point stencil: it damps that part by 1 / T_2(5/3) = 0.22.
@@ -62,7 +63,7 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
         galerkin.coarsen(edges, mass, prolongation, coarse_edges, coarse_mass)
         # Assigned here, which frees the arrays of the finer level before more is allocated.
         edges, mass = coarse_edges, coarse_mass
-        level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(3, size))
+        level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(2, size))
         for phase in (_DIAGONAL, _SCALE):
             _run(phase, NO_CODE, data, edges, mass, coarse_root, root, level.edges, prolongation)
         levels.append(level)
@@ -158,17 +159,16 @@ class MembraneCycle(multigrid.VCycle):
     """The preconditioner of the paper's system."""
 
     def __init__(self, hierarchy: MembraneHierarchy) -> None:
-        super().__init__(hierarchy, ROWS_PER_BLOCK)
+        super().__init__(hierarchy, ROWS_PER_BLOCK, _HALO)
         self._data = np.float32(hierarchy.data)
 
-    def _visit(self, upward: bool, depth: int, vectors: tuple[Float32Array, ...] | Planes) -> None:
+    def _visit(self, upward: bool, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
         level, coarse = self._hierarchy.levels[depth : depth + 2]
-        rhs, smoothed, solution = vectors
         code = NO_CODE if depth else self._hierarchy.code
         count = block_count(rhs.shape[0] - 2) if upward else galerkin.coarse_block_count(coarse.vectors.shape[1] - 2)
         multigrid.run_blocks(
-            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, smoothed, code, level.edges, self._data,
-            coarse.prolongation, coarse.vectors, solution, self._dots,
+            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, solution, halo, code, level.edges, self._data,
+            coarse.prolongation, coarse.vectors, self._dots,
         )  # fmt: skip
 
 
@@ -261,20 +261,26 @@ def _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse):
 
 
 @compiled()
-def _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse, out):
-    """Compute out = y + M (b - S y) with y = x + P e, e the coarse solution; return the product of b and out."""
+def _correct_and_smooth_block(block, b, x, halo, code, edges, data, weights, coarse):
+    """Overwrite x by y + M (b - S y) with y = x + P e, e the coarse solution; return the product of b and x."""
     height, width = b.shape[0] - 2, b.shape[1]
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * ROWS_PER_BLOCK
     last = min(first + ROWS_PER_BLOCK, height + 1)
+    # Number of a row in the halo minus its number in x, above and below the block.
+    above, below = (2 * block - 1) * _HALO - first, (2 * block + 1) * _HALO - last
     applied = np.zeros((1, width), np.float32)
     corrected = np.zeros((3, width), np.float32)
     residual = np.zeros((3, width), np.float32)
     total = 0.0
     for i in range(first - 2, last + 2):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
-        if 1 <= i <= height:
-            add_prolongation_row(x, weights, coarse, i, corrected, r0)
+        if 1 <= i < first:
+            add_prolongation_row(halo, above + i, weights, coarse, i, corrected, r0)
+        elif first <= i < last:
+            add_prolongation_row(x, i, weights, coarse, i, corrected, r0)
+        elif last <= i <= height:
+            add_prolongation_row(halo, below + i, weights, coarse, i, corrected, r0)
         else:
             zero_row(corrected, r0)
         k = i - 1  # the last row whose two neighbours have been corrected
@@ -289,20 +295,20 @@ def _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse, o
         if k < first:
             continue
         _apply_row(residual, r0, r2, r1, code, edges, data, k, applied, 0)
-        total += _finish_row(linear, quadratic, corrected, residual, r2, applied, b, k, out)
+        total += _finish_row(linear, quadratic, corrected, residual, r2, applied, b, k, x)
     return total
 
 
 @compiled()
-def _visit_block(block, upward, b, x, code, edges, data, weights, coarse, out, dots):
+def _visit_block(block, upward, b, x, halo, code, edges, data, weights, coarse, dots):
     if upward:
-        dots[block] = _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse[2], out)
+        dots[block] = _correct_and_smooth_block(block, b, x, halo, code, edges, data, weights, coarse[1])
     else:
         _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse[0])
 
 
 # One parallel loop serves both directions, because each parallel loop costs most of a second to compile.
 @compiled(parallel=True)
-def _visit_parallel(count, upward, b, x, code, edges, data, weights, coarse, out, dots):
+def _visit_parallel(count, upward, b, x, halo, code, edges, data, weights, coarse, dots):
     for block in prange(count):
-        _visit_block(np.int64(block), upward, b, x, code, edges, data, weights, coarse, out, dots)
+        _visit_block(np.int64(block), upward, b, x, halo, code, edges, data, weights, coarse, dots)

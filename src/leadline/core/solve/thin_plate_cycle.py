@@ -26,7 +26,7 @@ from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, compiled, inlined
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
 from leadline.core.solve.kernels import FREE, weighted_laplacian_row, zero_row
-from leadline.core.solve.multigrid import NO_CODE, Planes, VCycle, copy_row, nine_point_row, run_blocks
+from leadline.core.solve.multigrid import NO_CODE, VCycle, copy_row, nine_point_row, run_blocks
 from leadline.core.solve.thin_plate import DIAGONAL, ThinPlateHierarchy
 
 # Constants of the polynomial, fitted to the best polynomials over b. C is 0.85 of the fitted value, so that the
@@ -39,6 +39,7 @@ _TINY = np.float32(1e-30)  # avoids 0 / 0 at a pixel that has neither a step nor
 _SMALLEST_DAMPING_FACTOR = 0.1  # even smaller steps would not make the cycle positive definite
 # Rows that one thread processes at a time. With four rows of halo on either side, more are needed than for a membrane.
 _BLOCK_ROWS = 64
+_HALO = 4  # rows that a block reads on either side on the way up
 
 
 class ThinPlateCycle(VCycle):
@@ -49,7 +50,7 @@ class ThinPlateCycle(VCycle):
     """
 
     def __init__(self, hierarchy: ThinPlateHierarchy) -> None:
-        super().__init__(hierarchy, _BLOCK_ROWS)
+        super().__init__(hierarchy, _BLOCK_ROWS, _HALO)
         self._levels = hierarchy.levels
         self.damping_factor = 1.0
 
@@ -57,16 +58,15 @@ class ThinPlateCycle(VCycle):
         self.damping_factor /= 2
         return self.damping_factor > _SMALLEST_DAMPING_FACTOR
 
-    def _visit(self, upward: bool, depth: int, vectors: tuple[Float32Array, ...] | Planes) -> None:
+    def _visit(self, upward: bool, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
         level, coarse = self._levels[depth : depth + 2]
-        rhs, smoothed, solution = vectors
         code = NO_CODE if depth else self._hierarchy.code
         # A block of rows is also a whole block of half as many rows on the coarse level.
         count = (rhs.shape[0] - 3) // _BLOCK_ROWS + 1
         run_blocks(
-            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, smoothed, code,
+            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, solution, halo, code,
             level.edges, level.mass, level.bending, level.step, np.float32(self.damping_factor),
-            coarse.prolongation, coarse.vectors, solution, self._dots,
+            coarse.prolongation, coarse.vectors, self._dots,
         )  # fmt: skip
 
 
@@ -185,25 +185,31 @@ def _smooth_and_restrict_block(block, b, edges, mass, bending, step, damping, we
 
 
 @compiled()
-def _correct_and_smooth_block(block, b, x, code, edges, mass, bending, step, damping, weights, coarse, out):
-    """Compute out = y + M (b - Q y) with y = x + P e, e the coarse solution; return the product of b and out.
+def _correct_and_smooth_block(block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse):
+    """Overwrite x by y + M (b - Q y) with y = x + P e, e the coarse solution; return the product of b and x.
 
     The stages y, A y, residual r and r/d, v, and y + M r each follow one row behind the stage before.
     """
     height, width = b.shape[0] - 2, b.shape[1]
     first = 1 + block * _BLOCK_ROWS
     last = min(first + _BLOCK_ROWS, height + 1)
+    # Number of a row in the halo minus its number in x, above and below the block.
+    above, below = (2 * block - 1) * _HALO - first, (2 * block + 1) * _HALO - last
     applied = np.zeros((1, width), np.float32)
     corrected = np.zeros((6, width), np.float32)  # five rows are in use at a time
     rings = np.zeros((6, 3, width), np.float32)
     tension, moment, residual = rings[0], rings[1], rings[2]
     scaled, membrane, inner = rings[3], rings[4], rings[5]
     total = 0.0
-    for i in range(first - 4, last + 4):
+    for i in range(first - _HALO, last + _HALO):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
         c0, c1, c2, c4 = i % 6, (i - 1) % 6, (i - 2) % 6, (i - 4) % 6
-        if 1 <= i <= height:
-            add_prolongation_row(x, weights, coarse, i, corrected, c0)
+        if 1 <= i < first:
+            add_prolongation_row(halo, above + i, weights, coarse, i, corrected, c0)
+        elif first <= i < last:
+            add_prolongation_row(x, i, weights, coarse, i, corrected, c0)
+        elif last <= i <= height:
+            add_prolongation_row(halo, below + i, weights, coarse, i, corrected, c0)
         else:
             zero_row(corrected, c0)
         k = i - 1
@@ -231,24 +237,24 @@ def _correct_and_smooth_block(block, b, x, code, edges, mass, bending, step, dam
         k = i - 4
         if k > first - 1:
             _apply_row(inner, r2, r1, r0, edges, k, applied, 0)
-            _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, out, k)
-            total += _finish_row(corrected, c4, b, code, k, out)
+            _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, x, k)
+            total += _finish_row(corrected, c4, b, code, k, x)
     return total
 
 
 @compiled()
-def _visit_block(block, upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
+def _visit_block(block, upward, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
     if upward:
         dots[block] = _correct_and_smooth_block(
-            block, b, x, code, edges, mass, bending, step, damping, weights, coarse[2], out
+            block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse[1]
         )
     else:
         _smooth_and_restrict_block(block, b, edges, mass, bending, step, damping, weights, x, coarse[0])
 
 
 @compiled(parallel=True)
-def _visit_parallel(count, upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
+def _visit_parallel(count, upward, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
     for block in prange(count):
         _visit_block(
-            np.int64(block), upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots
+            np.int64(block), upward, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots
         )
