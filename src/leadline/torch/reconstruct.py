@@ -17,6 +17,7 @@ from leadline.core.solve import kernels
 from leadline.core.solve.cg import DEFAULT_MAX_ITERATIONS, SolveStatus
 from leadline.core.solve.reconstruction import ResidualProblem
 from leadline.core.solve.system import System as CompiledSystem
+from leadline.core.solve.system import padded_field
 from leadline.torch.align import Aligned
 from leadline.torch.problem import Problem, item_problem
 from leadline.torch.results import SOLVE_STATUSES
@@ -167,7 +168,7 @@ def _solve_compiled(batch: Batch, aligned: Aligned, k: int, item: _Item | None, 
         return _nothing(aligned.log_t[k])
     compiled = item.compiled()
     estimate = item.chosen.estimate
-    solution = compiled.solve(item.chosen.targets, start=None if estimate is None else estimate.residual)
+    solution = compiled.solve(item.chosen.targets, start=None if estimate is None else padded_field(estimate.residual))
     field = torch.from_numpy(np.ascontiguousarray(solution.interior))
     if torch.is_grad_enabled() and _needs_gradient(batch, aligned):
         problem = _problem(batch, aligned, k, item, compiled, flow)

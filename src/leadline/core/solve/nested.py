@@ -30,7 +30,7 @@ from leadline.base.jit import STENCIL, compiled
 from leadline.core.adaptive import MAX_WEIGHT, edge_weights
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve.cg import SolveStatus
-from leadline.core.solve.system import System
+from leadline.core.solve.system import System, padded_field
 
 COARSEST = 20_000
 """Most pixels of the coarsest grid. It is solved twice, with the edges of t and with those of the first solution."""
@@ -107,7 +107,7 @@ class Grid:
         start = None
         if before is not None:
             edge_weights(before.depth(self.calibrated), before.slope, edges)
-            start = before.residual
+            start = padded_field(before.residual)
         valid = np.isfinite(self.calibrated)
         solution = System(valid, self.where, self.options, edges=edges, weights=self.weights).solve(
             self.targets, start=start

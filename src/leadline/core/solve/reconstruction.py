@@ -23,7 +23,7 @@ from leadline.core.options import ReconstructionOptions
 from leadline.core.solve import kernels
 from leadline.core.solve.cg import Solution, SolveStatus
 from leadline.core.solve.nested import Estimate, Grid, estimate_residual
-from leadline.core.solve.system import System
+from leadline.core.solve.system import System, padded_field
 
 
 @dataclass(frozen=True)
@@ -93,22 +93,22 @@ class SolverCache:
             self._system_inputs = inputs
         return self._system
 
-    def solve(self, system: System, targets: FloatArray, start: FloatArray | None = None) -> Solution:
+    def solve(self, system: System, targets: FloatArray, start: Float64Array | None = None) -> Solution:
         """Solve with a warm start from the last field; the next but one solve overwrites the solution's field.
 
-        The last field is not used if `start`, a field of zeros by default, is closer to the targets, as it is after a
-        cut in the video.
+        The last field is not used if `start`, (H + 2, W + 2) and zeros by default, is closer to the targets, as it is
+        after a cut in the video. `start` may be overwritten.
         """
         shape = system.operator.code.shape
         if self._field is not None and self._field.shape != shape:
             self._field = self._spare = None
         if self._field is not None:
-            row, column = system.where
-            others = targets if start is None else targets - start[row - 1, column - 1]
+            others = targets if start is None else targets - start[system.where]
             difference = targets - self._field[system.where]
             if float((difference * difference).sum()) < float((others * others).sum()):
-                start = self._field[1:-1, 1:-1]
-        solution = system.solve(targets, start=start, out=self._spare)
+                start = np.empty(shape) if self._spare is None else self._spare
+                np.copyto(start, self._field)
+        solution = system.solve(targets, start=start)
         self._spare = self._field
         self._field = None if solution.status is SolveStatus.BROKE_DOWN else solution.field
         return solution
@@ -206,14 +206,14 @@ def reconstruct(
         calibrated, where, measured, options, weights=weights, neighbours=neighbours, cells=cells
     )
     targets, exact, adapted = problem.targets, problem.exact, problem.adapted
-    start = None if problem.estimate is None else problem.estimate.residual
+    start = None if problem.estimate is None else padded_field(problem.estimate.residual)
     if cache is None:
         system = System(problem.valid, where, problem.options, edges=problem.edges, weights=problem.weights)
     else:
         system = cache.system(problem.valid, where, problem.options, problem.edges, problem.weights)
     if adapted is not None:
         adapted = replace(adapted, edges=None)
-    del problem  # the system has copied the edge weights
+    del problem  # the system has copied the edge weights, and `start` the estimate
     solution = system.solve(targets, start=start) if cache is None else cache.solve(system, targets, start)
     del system  # and with it the levels of the preconditioner, before the result needs memory
     depth = np.empty(calibrated.shape, measured.dtype)
