@@ -10,13 +10,13 @@ mask: its row is empty and its value stays zero. The smoother is Chebyshev's pol
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, compiled, inlined
+from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve import galerkin, multigrid
 from leadline.core.solve.galerkin import COARSE_ROWS, add_prolongation_row, divide_or_zero, restrict_row
 from leadline.core.solve.kernels import (
@@ -74,13 +74,10 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
 
 
 def _run(phase: int, code: NDArray[np.uint8], data: float, edges: Planes, mass: Float32Array, *arrays: Planes) -> None:
-    count = block_count(mass.shape[0] - 2)
-    multigrid.run_blocks(
-        _set_up_parallel, _set_up_block, mass.size, count, phase, code, np.float32(data), edges, mass, *arrays
-    )
+    _set_up_block[block_count(mass.shape[0] - 2)](phase, code, np.float32(data), edges, mass, *arrays)
 
 
-@compiled()
+@called_by_kernels()
 def _image_system_row(code, data, i, edges, mass):
     """Compute the edges and masses of the image: 1 between free pixels, and a mass of 1 for each fixed neighbour."""
     for j in range(1, code.shape[1] - 1):
@@ -93,7 +90,7 @@ def _image_system_row(code, data, i, edges, mass):
         mass[i, j] = (free * np.float32(code[i, j] & DEGREE) - inside) + free * data
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _root_row(edges, mass, root, i):
     """Compute the root of the diagonal, the sum of a pixel's edges and mass; 0 marks a pixel without an equation.
 
@@ -108,7 +105,7 @@ def _root_row(edges, mass, root, i):
         root[i, j] = np.sqrt(diagonal) if diagonal > SMALLEST_DIAGONAL else np.float32(0)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _scale_row(edges, root, fine_root, scaled, weights, i):
     """Scale to a unit diagonal: S becomes D^-1/2 S D^-1/2, and P becomes D_fine^1/2 P D^-1/2."""
     below_image = fine_root.shape[0] == 1  # the image itself is not scaled
@@ -137,7 +134,7 @@ def _scale_row(edges, root, fine_root, scaled, weights, i):
         weights[galerkin.MIDDLE_3, i, j] *= middle * s3
 
 
-@compiled()
+@parallel_loop()
 def _set_up_block(block, phase, code, data, edges, mass, root, fine_root, scaled, weights):
     first = 1 + block * ROWS_PER_BLOCK
     for i in range(first, min(first + ROWS_PER_BLOCK, mass.shape[0] - 1)):
@@ -149,12 +146,6 @@ def _set_up_block(block, phase, code, data, edges, mass, root, fine_root, scaled
             _scale_row(edges, root, fine_root, scaled, weights, i)
 
 
-@compiled(parallel=True)
-def _set_up_parallel(count, phase, code, data, edges, mass, root, fine_root, scaled, weights):
-    for block in prange(count):
-        _set_up_block(np.int64(block), phase, code, data, edges, mass, root, fine_root, scaled, weights)
-
-
 class MembraneCycle(multigrid.VCycle):
     """The preconditioner of the paper's system."""
 
@@ -162,17 +153,24 @@ class MembraneCycle(multigrid.VCycle):
         super().__init__(hierarchy, ROWS_PER_BLOCK, _HALO)
         self._data = np.float32(hierarchy.data)
 
-    def _visit(self, upward: bool, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
+    def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
+        coarse = self._hierarchy.levels[depth + 1].vectors[0]
+        count = galerkin.coarse_block_count(coarse.shape[0] - 2)
+        _smooth_and_restrict[count](rhs, *self._system(depth), solution, coarse)
+
+    def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
+        coarse = self._hierarchy.levels[depth + 1].vectors[1]
+        count = block_count(rhs.shape[0] - 2)
+        _correct_and_smooth[count](rhs, solution, halo, *self._system(depth), coarse, self._dots)
+
+    def _system(self, depth: int) -> tuple[Any, ...]:
+        """Arguments of the kernels that describe a level and the transfer to the next."""
         level, coarse = self._hierarchy.levels[depth : depth + 2]
         code = NO_CODE if depth else self._hierarchy.code
-        count = block_count(rhs.shape[0] - 2) if upward else galerkin.coarse_block_count(coarse.vectors.shape[1] - 2)
-        multigrid.run_blocks(
-            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, solution, halo, code, level.edges, self._data,
-            coarse.prolongation, coarse.vectors, self._dots,
-        )  # fmt: skip
+        return code, level.edges, self._data, coarse.prolongation
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _image_product_row(x, above, row, below, code, data, i, out, k):
     """Compute row i of S x on the image; x must be zero wherever a pixel is not free."""
     for j in range(1, out.shape[1] - 1):
@@ -191,7 +189,7 @@ def _apply_row(x, above, row, below, code, edges, data, i, out, k):
         nine_point_row(x, above, row, below, edges, None, i, out, k)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _coefficients(code, data):
     """Return linear and quadratic of the smoother M = linear I - quadratic S.
 
@@ -201,21 +199,21 @@ def _coefficients(code, data):
     return np.float32(_LINEAR * scale), np.float32(_QUADRATIC * scale * scale)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _smooth_row(linear, quadratic, b, i, applied, out, k):
     """Compute one row of M b from row i of b and a row of S b."""
     for j in range(b.shape[1]):
         out[k, j] = linear * b[i, j] - quadratic * applied[0, j]
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _subtract_row(b, i, applied, out, k):
     """Compute a row of b - S x from a row of S x."""
     for j in range(b.shape[1]):
         out[k, j] = b[i, j] - applied[0, j]
 
 
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _finish_row(linear, quadratic, y, residual, k, applied, b, i, out):
     """Compute row i of y + M r, and return its product with b."""
     total = 0.0
@@ -226,8 +224,8 @@ def _finish_row(linear, quadratic, y, residual, k, applied, b, i, out):
     return total
 
 
-@compiled()
-def _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse):
+@parallel_loop()
+def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
     """Compute x = M b and the coarse right-hand side P^T (b - S x); a block owns whole coarse rows.
 
     The rows of the halo are computed again by the neighbouring block.
@@ -260,9 +258,9 @@ def _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse):
             restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
 
 
-@compiled()
-def _correct_and_smooth_block(block, b, x, halo, code, edges, data, weights, coarse):
-    """Overwrite x by y + M (b - S y) with y = x + P e, e the coarse solution; return the product of b and x."""
+@parallel_loop()
+def _correct_and_smooth(block, b, x, halo, code, edges, data, weights, coarse, dots):
+    """Overwrite x by y + M (b - S y) with y = x + P e, e the coarse solution; `dots` gets b . x."""
     height, width = b.shape[0] - 2, b.shape[1]
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * ROWS_PER_BLOCK
@@ -296,19 +294,4 @@ def _correct_and_smooth_block(block, b, x, halo, code, edges, data, weights, coa
             continue
         _apply_row(residual, r0, r2, r1, code, edges, data, k, applied, 0)
         total += _finish_row(linear, quadratic, corrected, residual, r2, applied, b, k, x)
-    return total
-
-
-@compiled()
-def _visit_block(block, upward, b, x, halo, code, edges, data, weights, coarse, dots):
-    if upward:
-        dots[block] = _correct_and_smooth_block(block, b, x, halo, code, edges, data, weights, coarse[1])
-    else:
-        _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse[0])
-
-
-# One parallel loop serves both directions, because each parallel loop costs most of a second to compile.
-@compiled(parallel=True)
-def _visit_parallel(count, upward, b, x, halo, code, edges, data, weights, coarse, dots):
-    for block in prange(count):
-        _visit_block(np.int64(block), upward, b, x, halo, code, edges, data, weights, coarse, dots)
+    dots[block] = total

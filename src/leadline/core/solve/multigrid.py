@@ -13,13 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array
-from leadline.base.jit import SERIAL_BELOW, STENCIL, compiled
+from leadline.base.jit import STENCIL, called_by_kernels
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 
 Planes = Float32Array
@@ -75,20 +74,7 @@ def edge_planes(count: int, size: tuple[int, int]) -> Planes:
     return np.zeros((count, size[0] + 2, size[1] + 3), np.float32)
 
 
-def run_blocks(parallel: Any, block: Any, size: int, count: int, *arguments: Any) -> None:
-    """Run a kernel on all blocks of a level of `size` pixels: in a parallel loop, or on one thread if it is small.
-
-    `block` takes the number of one block and the arguments, `parallel` the number of blocks and the arguments. The
-    blocks and their order are the same either way, and with them every bit of the result.
-    """
-    if size >= SERIAL_BELOW:
-        parallel(count, *arguments)
-    else:
-        for number in range(count):
-            block(number, *arguments)
-
-
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def nine_point_row(x, above, row, below, edges, diagonal, i, out, k):
     """Compute row i of the product with a nine-point operator as row k of `out`.
 
@@ -106,7 +92,7 @@ def nine_point_row(x, above, row, below, edges, diagonal, i, out, k):
             out[k, j] = edges[diagonal, i, j] * x[row, j] - (cross + slant)
 
 
-@compiled()
+@called_by_kernels()
 def copy_row(x, i, out, k):
     for j in range(x.shape[1]):
         out[k, j] = x[i, j]
@@ -154,32 +140,33 @@ class VCycle(ABC):
         rhs, solution = levels[-1].vectors
         np.dot(self._hierarchy.inverse, rhs.ravel(), out=solution.ravel())
         for depth in reversed(range(len(levels) - 1)):
-            self._correct_and_smooth(depth, *(image if depth == 0 else levels[depth].vectors))
+            rhs, solution = image if depth == 0 else levels[depth].vectors
+            self._correct_and_smooth(depth, rhs, solution, self._halo(solution))
         return self.solution, float(self._dots.sum())
 
-    def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
-        self._visit(False, depth, rhs, solution, NO_MAP)
-
-    def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
-        """Visit a level on the way up, with the rows around the first row of each block but the first as its halo."""
-        first = np.arange(1 + self._block_rows, rhs.shape[0] - 1, self._block_rows)
+    def _halo(self, solution: Float32Array) -> Float32Array:
+        """Return copies of the rows around the first row of the blocks 1, 2, ... of a level."""
+        first = np.arange(1 + self._block_rows, solution.shape[0] - 1, self._block_rows)
         around = first[:, None] + np.arange(-self._halo_rows, self._halo_rows)
-        halo = solution.take(around.ravel(), axis=0, mode="clip")  # rows below the image are not used
-        self._visit(True, depth, rhs, solution, halo)
+        return solution.take(around.ravel(), axis=0, mode="clip")  # rows below the image are not used
 
     def compile(self) -> None:
-        """Compile the visits to a level, to the image and to a small one."""
-        self._smooth_and_restrict(0, self.solution, self.solution)
-        self._smooth_and_restrict(1, *self._hierarchy.levels[1].vectors)
+        """Compile the visits to a level."""
+        rhs, solution = self.solution, self.solution
+        self._correct_and_smooth(0, rhs, solution, self._halo(solution))
+        self._smooth_and_restrict(0, rhs, solution)
 
     def increase_damping(self) -> bool:
         """Reduce the steps of the smoother; returns False if this is not possible."""
         return False
 
     @abstractmethod
-    def _visit(self, upward: bool, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
-        """Smooth and restrict (downward), or correct and smooth (upward), on the level `depth`; 0 is the image.
+    def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
+        """Visit the level `depth` on the way down; 0 is the image."""
 
-        Upward, `halo` holds the rows of the solution around the first row of the blocks 1, 2, ... as they were before,
-        and `_dots` receives the products of right-hand side and solution; the image is visited last.
+    @abstractmethod
+    def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
+        """Visit the level `depth` on the way up; `_dots` receives the products of right-hand side and solution.
+
+        The image is visited last.
         """
