@@ -80,7 +80,7 @@ def compile_solver(*, general: bool) -> None:
     `general` are those of the general system, otherwise of the paper's.
     """
     shape = SHAPE[0] + 2, SHAPE[1] + 2
-    code, field = np.zeros(shape, np.uint8), np.zeros(shape)
+    code, field = np.zeros(shape, np.uint8), np.zeros(shape, np.float32 if general else np.float64)
     x, y, z = padded(3, SHAPE)
     operator = Operator(code, 0.0, 1.0, edge_planes(2, SHAPE), z) if general else Operator(code, 0.0, 1.0)
     (_empty_thin_plate(operator) if general else _empty_membrane(operator)).compile()

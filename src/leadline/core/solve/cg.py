@@ -2,7 +2,7 @@
 
 The system is Q_UU r_U = b_U - Q_UF r_F with F the fixed and U the free pixels; system.py derives it. For the whole
 field r, zero at invalid pixels, its residual is simply (b - Q r)_U. So Q_UF r_F is never formed, and the *true*
-residual takes one pass over the image in float64.
+residual takes one pass over the image.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Solution:
     and after the last. `field` is padded by one pixel on every side; `interior` is the image.
     """
 
-    field: Float64Array
+    field: FloatArray
     status: SolveStatus
     iterations: int
     residual: float
     history: tuple[float, ...]
 
     @property
-    def interior(self) -> Float64Array:
+    def interior(self) -> FloatArray:
         return self.field[1:-1, 1:-1]
 
 
@@ -80,8 +80,8 @@ class Operator:
         """Compute out = Q p; returns p . Q p."""
         return float(self._run(p, None, out, 1.0)[0].sum())
 
-    def residual(self, field: Float64Array, rhs: Float32Array | None, out: Float32Array) -> float:
-        """Compute out = rhs - Q field, in float64 until the result is stored; returns its norm."""
+    def residual(self, field: FloatArray, rhs: Float32Array | None, out: Float32Array) -> float:
+        """Compute out = rhs - Q field, in the type of the field until the result is stored; returns its norm."""
         squares = self._run(field, rhs, out, -1.0)[1]
         if self.edges is None and rhs is not None:  # the kernel for unit edges takes no right-hand side
             np.add(out, rhs, out=out, where=self.code >= kernels.FREE, casting="same_kind")
@@ -151,7 +151,7 @@ class Jacobi:
 def conjugate_gradients(
     operator: Operator,
     precondition: Jacobi | VCycle,
-    x: Float64Array,
+    x: FloatArray,
     rhs: RightHandSide | None,
     work: tuple[Float32Array, Float32Array],
     options: ReconstructionOptions,
