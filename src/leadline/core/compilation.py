@@ -80,7 +80,7 @@ def compile_solver(*, general: bool) -> None:
     `general` are those of the general system, otherwise of the paper's.
     """
     shape = SHAPE[0] + 2, SHAPE[1] + 2
-    code, field = np.zeros(shape, np.uint8), np.zeros(shape)
+    code, field = np.zeros(shape, np.uint8), np.zeros(shape, np.float32 if general else np.float64)
     x, y, z = padded(3, SHAPE)
     operator = Operator(code, 0.0, 1.0, edge_planes(2, SHAPE), z) if general else Operator(code, 0.0, 1.0)
     (_empty_thin_plate(operator) if general else _empty_membrane(operator)).compile()
@@ -102,14 +102,14 @@ def _empty_thin_plate(operator: Operator) -> VCycle:
     levels = [thin_plate.ThinPlateLevel(edges, NO_PLANES, NO_PLANES, mass, bending, mass)]
     for size in list(coarse_sizes(*SHAPE))[:2]:
         mass, bending, step = padded(3, size)
-        arrays = edge_planes(5, size), padded(9, size), padded(3, size), mass, bending, step
+        arrays = edge_planes(5, size), padded(9, size), padded(2, size), mass, bending, step
         levels.append(thin_plate.ThinPlateLevel(*arrays))
     return ThinPlateCycle(thin_plate.ThinPlateHierarchy(operator.code, tuple(levels), np.eye(1, dtype=np.float32)))
 
 
 def _empty_membrane(operator: Operator) -> VCycle:
     levels = [Level(NO_PLANES, NO_PLANES, NO_PLANES)]
-    levels += [Level(padded(4, size), padded(9, size), padded(3, size)) for size in list(coarse_sizes(*SHAPE))[:2]]
+    levels += [Level(padded(4, size), padded(9, size), padded(2, size)) for size in list(coarse_sizes(*SHAPE))[:2]]
     inverse = np.eye(1, dtype=np.float32)
     return membrane.MembraneCycle(membrane.MembraneHierarchy(operator.code, tuple(levels), inverse, 0.0))
 

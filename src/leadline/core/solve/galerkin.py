@@ -201,19 +201,19 @@ def restrict_row(fine, above, row, below, weights, i, out):
 
 
 @called_by_kernels(fastmath=STENCIL)
-def add_prolongation_row(x, weights, coarse, i, out, row):
-    """Compute the fine row i of x + P e, with `coarse` the coarse correction e, as a row of `out`."""
-    k = (i + 1) // 2
+def add_prolongation_row(x, k, weights, coarse, i, out, row):
+    """Compute the fine row i of x + P e, with row k of `x` and `coarse` the coarse correction e, as a row of `out`."""
+    n = (i + 1) // 2
     if i % 2 == 1:
         for j in range(1, coarse.shape[1] - 1):
             m = 2 * j - 1
-            out[row, m] = x[i, m] + weights[CENTRE, k, j] * coarse[k, j]
-            top = weights[TOP_0, k, j] * coarse[k, j] + weights[TOP_1, k, j] * coarse[k, j + 1]
-            out[row, m + 1] = x[i, m + 1] + top
+            out[row, m] = x[k, m] + weights[CENTRE, n, j] * coarse[n, j]
+            top = weights[TOP_0, n, j] * coarse[n, j] + weights[TOP_1, n, j] * coarse[n, j + 1]
+            out[row, m + 1] = x[k, m + 1] + top
     else:
         for j in range(1, coarse.shape[1] - 1):
             m = 2 * j - 1
-            out[row, m] = x[i, m] + (weights[LEFT_0, k, j] * coarse[k, j] + weights[LEFT_2, k, j] * coarse[k + 1, j])
-            upper = weights[MIDDLE_0, k, j] * coarse[k, j] + weights[MIDDLE_1, k, j] * coarse[k, j + 1]
-            lower = weights[MIDDLE_2, k, j] * coarse[k + 1, j] + weights[MIDDLE_3, k, j] * coarse[k + 1, j + 1]
-            out[row, m + 1] = x[i, m + 1] + (upper + lower)
+            out[row, m] = x[k, m] + (weights[LEFT_0, n, j] * coarse[n, j] + weights[LEFT_2, n, j] * coarse[n + 1, j])
+            upper = weights[MIDDLE_0, n, j] * coarse[n, j] + weights[MIDDLE_1, n, j] * coarse[n, j + 1]
+            lower = weights[MIDDLE_2, n, j] * coarse[n + 1, j] + weights[MIDDLE_3, n, j] * coarse[n + 1, j + 1]
+            out[row, m + 1] = x[k, m + 1] + (upper + lower)

@@ -4,9 +4,10 @@ Passes address rows by their number, ``x[i, j]``, and do not make views of them:
 an atomic operation that takes longer than a row of a coarse level and that threads contend for.
 
 Arrays are padded by one pixel of zeros on every side, so that no loop has to test whether a neighbour exists. They are
-float32, except for the solution: a float32 solution could not reach a residual of 1e-6. Differences between neighbours
-are taken before they are summed, which keeps the rounding error relative to the gradient and not to the value. Sums
-are formed in float64 per row and then per block of rows, so that the result does not depend on the number of threads.
+float32, except for solutions with a small tolerance: in float32 they could not reach a residual of 1e-6. Differences
+between neighbours are taken before they are summed, which keeps the rounding error relative to the gradient and not to
+the value. Sums are formed in float64 per row and then per block of rows, so that the result does not depend on the
+number of threads.
 
 `code` describes a pixel in one byte: bits 0-2 hold its number of valid neighbours, and bit 3 is set if the pixel is
 free, i.e. valid, not fixed, and with at least one neighbour. If all edges have weight 1 and no measurement is soft,
@@ -185,8 +186,8 @@ def apply_operator(block, p, code, out, data, laplacian, sign, dots, squares):
 
     Per block of rows, `dots` receives the sum of p out and `squares` the sum of out^2. A^2 runs over all valid pixels,
     so A p is needed at fixed pixels too. Its rows are held in a ring buffer of three, so that the whole operator reads
-    and writes each array once. p is float32 (a search direction) or float64 (the solution, for the true residual), and
-    the arithmetic uses its type.
+    and writes each array once. p is a search direction or, for the true residual, the solution, and the arithmetic
+    uses its type.
     """
     height = p.shape[0] - 2
     first = 1 + block * ROWS_PER_BLOCK
@@ -249,7 +250,7 @@ def _update_solution_row(x, r, p, q, step, i):
 
 @parallel_loop()
 def update_solution(block, x, r, p, q, step, squares):
-    """Compute x += step p (in float64) and r -= step q; `squares` receives the sum of r^2 per block of rows."""
+    """Compute x += step p and r -= step q; `squares` receives the sum of r^2 per block of rows."""
     first = 1 + block * ROWS_PER_BLOCK
     total = 0.0
     for i in range(first, min(first + ROWS_PER_BLOCK, x.shape[0] - 1)):
@@ -270,4 +271,4 @@ def update_direction(block, p, z, ratio):
 def correct_depth(i, calibrated, field, out):
     """Compute row i of D = t exp(r) from the unpadded t and the padded r."""
     for j in range(out.shape[1]):
-        out[i, j] = calibrated[i, j] * exp(field[i + 1, j + 1])
+        out[i, j] = calibrated[i, j] * exp(np.float64(field[i + 1, j + 1]))

@@ -74,7 +74,7 @@ def build_thin_plate(
     levels = [image]
     for depth, size in enumerate(multigrid.coarse_sizes(code.shape[0] - 2, code.shape[1] - 2)):
         fine, fine_area, area = levels[-1], area, padded(1, size)[0]
-        level = ThinPlateLevel(edge_planes(5, size), padded(9, size), padded(3, size), *padded(3, size))
+        level = ThinPlateLevel(edge_planes(5, size), padded(9, size), padded(2, size), *padded(3, size))
         cusps = laplacian < _CUSP_BENDING * 4**depth
         seen = fine.mass if cusps else np.zeros_like(fine.mass)
         coarsen(fine.edges, seen, level.prolongation, level.edges, level.mass)

@@ -19,13 +19,15 @@ Masses reduce its step 1 / d; see `_step_row` in thin_plate.py.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
 from leadline.core.solve.kernels import FREE, ONLY_ROW, weighted_laplacian_row, zero_row
-from leadline.core.solve.multigrid import NO_CODE, Planes, VCycle, copy_row, nine_point_row
+from leadline.core.solve.multigrid import NO_CODE, VCycle, copy_row, nine_point_row
 from leadline.core.solve.thin_plate import DIAGONAL, ThinPlateHierarchy
 
 # Constants of the polynomial, fitted to the best polynomials over b. C is 0.85 of the fitted value, so that the
@@ -38,6 +40,7 @@ _TINY = np.float32(1e-30)  # avoids 0 / 0 at a pixel that has neither a step nor
 _SMALLEST_DAMPING_FACTOR = 0.1  # even smaller steps would not make the cycle positive definite
 # Rows that one thread processes at a time. With four rows of halo on either side, more are needed than for a membrane.
 _BLOCK_ROWS = 64
+_HALO = 4  # rows that a block reads on either side on the way up
 
 
 class ThinPlateCycle(VCycle):
@@ -48,7 +51,7 @@ class ThinPlateCycle(VCycle):
     """
 
     def __init__(self, hierarchy: ThinPlateHierarchy) -> None:
-        super().__init__(hierarchy, _BLOCK_ROWS)
+        super().__init__(hierarchy, _BLOCK_ROWS, _HALO)
         self._levels = hierarchy.levels
         self.damping_factor = 1.0
 
@@ -56,18 +59,24 @@ class ThinPlateCycle(VCycle):
         self.damping_factor /= 2
         return self.damping_factor > _SMALLEST_DAMPING_FACTOR
 
-    def _visit(self, upward: bool, depth: int, vectors: tuple[Float32Array, ...] | Planes) -> None:
-        level, coarse = self._levels[depth : depth + 2]
-        rhs, smoothed, solution = vectors
-        code = NO_CODE if depth else self._hierarchy.code
+    def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
+        coarse = self._levels[depth + 1].vectors[0]
         # A block of rows is also a whole block of half as many rows on the coarse level.
-        count = (rhs.shape[0] - 3) // _BLOCK_ROWS + 1
+        _smooth_and_restrict[self._block_count(rhs)](rhs, *self._system(depth), solution, coarse)
+
+    def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
+        coarse = self._levels[depth + 1].vectors[1]
+        code = NO_CODE if depth else self._hierarchy.code
+        _correct_and_smooth[self._block_count(rhs)](rhs, solution, halo, code, *self._system(depth), coarse, self._dots)
+
+    def _block_count(self, rhs: Float32Array) -> int:
+        return (len(rhs) - 3) // _BLOCK_ROWS + 1
+
+    def _system(self, depth: int) -> tuple[Any, ...]:
+        """Arguments of the kernels that describe a level and the transfer to the next."""
+        level, coarse = self._levels[depth : depth + 2]
         damping = np.float32(self.damping_factor)
-        system = level.edges, level.mass, level.bending, level.step, damping, coarse.prolongation
-        if upward:
-            _correct_and_smooth[count](rhs, smoothed, code, *system, coarse.vectors[2], solution, self._dots)
-        else:
-            _smooth_and_restrict[count](rhs, *system, smoothed, coarse.vectors[0])
+        return level.edges, level.mass, level.bending, level.step, damping, coarse.prolongation
 
 
 @called_by_kernels(fastmath=STENCIL)
@@ -185,25 +194,31 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
 
 
 @parallel_loop()
-def _correct_and_smooth(block, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
-    """Compute out = y + M (b - Q y) with y = x + P e, e the coarse solution; `dots` gets b . out.
+def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
+    """Overwrite x by y + M (b - Q y) with y = x + P e, e the coarse solution; `dots` gets b . x.
 
     The stages y, A y, residual r and r/d, v, and y + M r each follow one row behind the stage before.
     """
     height, width = b.shape[0] - 2, b.shape[1]
     first = 1 + block * _BLOCK_ROWS
     last = min(first + _BLOCK_ROWS, height + 1)
+    # Number of a row in the halo minus its number in x, above and below the block.
+    above, below = (2 * block - 1) * _HALO - first, (2 * block + 1) * _HALO - last
     applied = np.zeros((1, width), np.float32)
     corrected = np.zeros((6, width), np.float32)  # five rows are in use at a time
     rings = np.zeros((6, 3, width), np.float32)
     tension, moment, residual = rings[0], rings[1], rings[2]
     scaled, membrane, inner = rings[3], rings[4], rings[5]
     total = 0.0
-    for i in range(first - 4, last + 4):
+    for i in range(first - _HALO, last + _HALO):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
         c0, c1, c2, c4 = i % 6, (i - 1) % 6, (i - 2) % 6, (i - 4) % 6
-        if 1 <= i <= height:
-            add_prolongation_row(x, weights, coarse, i, corrected, c0)
+        if 1 <= i < first:
+            add_prolongation_row(halo, above + i, weights, coarse, i, corrected, c0)
+        elif first <= i < last:
+            add_prolongation_row(x, i, weights, coarse, i, corrected, c0)
+        elif last <= i <= height:
+            add_prolongation_row(halo, below + i, weights, coarse, i, corrected, c0)
         else:
             zero_row(corrected, c0)
         k = i - 1
@@ -231,6 +246,6 @@ def _correct_and_smooth(block, b, x, code, edges, mass, bending, step, damping, 
         k = i - 4
         if k > first - 1:
             _apply_row(inner, r2, r1, r0, edges, k, applied, ONLY_ROW)
-            _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, out, k)
-            total += _finish_row(corrected, c4, b, code, k, out)
+            _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, x, k)
+            total += _finish_row(corrected, c4, b, code, k, x)
     dots[block] = total
