@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array
-from leadline.base.jit import STENCIL, called_by_kernels
+from leadline.base.jit import called_by_kernels, inlined
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 
 Planes = Float32Array
@@ -74,7 +74,7 @@ def edge_planes(count: int, size: tuple[int, int]) -> Planes:
     return np.zeros((count, size[0] + 2, size[1] + 3), np.float32)
 
 
-@called_by_kernels(fastmath=STENCIL)
+@inlined
 def nine_point_row(x, above, row, below, edges, diagonal, i, out, k):
     """Compute row i of the product with a nine-point operator as row k of `out`.
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
+from leadline.base.jit import STENCIL, SUM, called_by_kernels, parallel_loop
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
 from leadline.core.solve.kernels import FREE, ONLY_ROW, weighted_laplacian_row, zero_row
 from leadline.core.solve.multigrid import NO_CODE, VCycle, copy_row, nine_point_row
@@ -86,7 +86,7 @@ def _scale_row(x, i, factor, j, out, k):
         out[k, m] = factor[j, m] * x[i, m]
 
 
-@inlined
+@called_by_kernels(fastmath=STENCIL)
 def _apply_row(x, above, row, below, edges, i, out, k):
     """Compute row i of A x, on the image (five-point stencil) or on a coarse level (nine-point stencil), as row k."""
     if edges.shape[0] == 2:
