@@ -128,6 +128,8 @@ class VCycle(ABC):
 
     def _halo(self, solution: Float32Array) -> Float32Array:
         """Return copies of the rows around the first row of the blocks 1, 2, ... of a level."""
+        if len(solution) - 2 <= self._block_rows:  # there is only one block
+            return NO_MAP
         first = np.arange(1 + self._block_rows, solution.shape[0] - 1, self._block_rows)
         around = first[:, None] + np.arange(-self._halo_rows, self._halo_rows)
         return solution.take(around.ravel(), axis=0, mode="clip")  # rows below the image are not used
