@@ -30,6 +30,8 @@ DEGREE = 7  # mask of bits 0-2 of a pixel's code
 EAST, SOUTH, SOUTH_EAST, SOUTH_WEST = range(4)  # planes of edge weights; the image has only the first two
 # A block needs enough rows to amortise its halo, and an image enough blocks to share among threads.
 ROWS_PER_BLOCK = 32
+# The index of the row in a buffer of one row. For a literal 0, numba would compile the called function once more.
+ONLY_ROW = np.int64(0)
 
 
 def block_count(height: int) -> int:
@@ -59,9 +61,10 @@ def fix_unobserved(role):
     for i in range(1, height - 1):
         for j in range(1, width - 1):
             count += (role[i, j] > 0) & (role[i, j - 1] == 0)
-    rows = np.zeros(height + 1, np.int64)  # index of the first run in each row
-    first, last = np.zeros(count, np.int32), np.zeros(count, np.int32)
-    observed = np.zeros(count, np.bool_)
+    # Arrays of one type, because numba compiles their allocation for each type.
+    rows = np.empty(height, np.int64)  # index of the first run in each row
+    first, last = np.empty(count, np.int64), np.empty(count, np.int64)
+    observed, parent = np.empty(count, np.int64), np.empty(count, np.int64)
     run = 0
     for i in range(1, height - 1):
         rows[i] = run
@@ -77,10 +80,10 @@ def fix_unobserved(role):
                 j += 1
             last[run] = j - 1
             observed[run] = roles >= 2
+            parent[run] = run
             run += 1
-    rows[height - 1 :] = count
+    rows[height - 1] = count
 
-    parent = np.arange(count)
     for i in range(2, height - 1):
         a, b = rows[i - 1], rows[i]
         while a < rows[i] and b < rows[i + 1]:
@@ -95,7 +98,8 @@ def fix_unobserved(role):
     for i in range(1, height - 1):
         for run in range(rows[i], rows[i + 1]):
             if not observed[_find_root(parent, run)]:
-                role[i, first[run] : last[run] + 1] = FIXED_ROLE
+                for j in range(first[run], last[run] + 1):
+                    role[i, j] = FIXED_ROLE
 
 
 @called_by_kernels()
@@ -224,7 +228,7 @@ def apply_weighted_operator(block, p, code, edges, mass, rhs, out, laplacian, si
             zero_row(ring, i % 3)
         k = i - 1
         if k >= first:
-            weighted_laplacian_row(ring, (k - 1) % 3, k % 3, i % 3, edges, k, bend, 0)
+            weighted_laplacian_row(ring, (k - 1) % 3, k % 3, i % 3, edges, k, bend, ONLY_ROW)
             sums = _weighted_operator_row(ring, k % 3, bend, p, mass, rhs, k, code, out, laplacian, sign)
             dot += sums[0]
             square += sums[1]

@@ -23,6 +23,7 @@ from leadline.core.solve.kernels import (
     DEGREE,
     EAST,
     FREE,
+    ONLY_ROW,
     ROWS_PER_BLOCK,
     SOUTH,
     SOUTH_EAST,
@@ -251,7 +252,7 @@ def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
     for i in range(2 * first - 3, 2 * last):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3  # places in the rings of the rows i, i - 1 and i - 2
         if 1 <= i <= height:
-            _apply_row(b, i - 1, i, i + 1, code, edges, data, i, applied, 0)
+            _apply_row(b, i - 1, i, i + 1, code, edges, data, i, applied, ONLY_ROW)
             _smooth_row(linear, quadratic, b, i, applied, smooth, r0)
             if 2 * first - 1 <= i < 2 * last - 1:
                 copy_row(smooth, r0, x, i)
@@ -261,7 +262,7 @@ def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
         if k < 2 * first - 2:
             continue
         if 1 <= k <= height:
-            _apply_row(smooth, r2, r1, r0, code, edges, data, k, applied, 0)
+            _apply_row(smooth, r2, r1, r0, code, edges, data, k, applied, ONLY_ROW)
             _subtract_row(b, k, applied, residual, r1)
         else:
             zero_row(residual, r1)
@@ -296,13 +297,13 @@ def _correct_and_smooth(block, b, x, halo, code, edges, data, weights, coarse, d
         if k < first - 1:
             continue
         if 1 <= k <= height:
-            _apply_row(corrected, r2, r1, r0, code, edges, data, k, applied, 0)
+            _apply_row(corrected, r2, r1, r0, code, edges, data, k, applied, ONLY_ROW)
             _subtract_row(b, k, applied, residual, r1)
         else:
             zero_row(residual, r1)
         k -= 1  # the last row whose two neighbours have their residual
         if k < first:
             continue
-        _apply_row(residual, r0, r2, r1, code, edges, data, k, applied, 0)
+        _apply_row(residual, r0, r2, r1, code, edges, data, k, applied, ONLY_ROW)
         total += _finish_row(linear, quadratic, corrected, residual, r2, applied, b, k, x)
     dots[block] = total

@@ -29,6 +29,7 @@ from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
 from leadline.core.solve.kernels import (
     EAST,
     FREE,
+    ONLY_ROW,
     SOUTH,
     SOUTH_EAST,
     SOUTH_WEST,
@@ -184,14 +185,14 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
         k = i - 1
         if k > start:
             if 1 <= k <= height:
-                _apply_row(scaled, r2, r1, r0, edges, k, applied, 0)
+                _apply_row(scaled, r2, r1, r0, edges, k, applied, ONLY_ROW)
                 _inner_row(b, k, applied, step, bending, k, damping, membrane, inner, r1)
             else:
                 zero_row(inner, r1)
         k = i - 2
         if k > start + 1:
             if 1 <= k <= height:
-                _apply_row(inner, r0, r2, r1, edges, k, applied, 0)
+                _apply_row(inner, r0, r2, r1, edges, k, applied, ONLY_ROW)
                 _outer_row(b, k, inner, membrane, r2, applied, step, k, damping, smooth, r2)
                 if 2 * first - 1 <= k < 2 * last - 1:
                     copy_row(smooth, r2, x, k)
@@ -207,7 +208,7 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
         k = i - 4
         if k > start + 3:
             if 1 <= k <= height:
-                _apply_row(moment, r2, r1, r0, edges, k, applied, 0)
+                _apply_row(moment, r2, r1, r0, edges, k, applied, ONLY_ROW)
                 _residual_row(b, k, smooth, r1, tension, applied, mass, residual, r1)
             else:
                 zero_row(residual, r1)
@@ -253,7 +254,7 @@ def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, dam
         k = i - 2
         if k > first - 3:
             if 1 <= k <= height:
-                _apply_row(moment, r0, r2, r1, edges, k, applied, 0)
+                _apply_row(moment, r0, r2, r1, edges, k, applied, ONLY_ROW)
                 _residual_row(b, k, corrected, c2, tension, applied, mass, residual, r2)
                 _scale_row(residual, r2, step, k, scaled, r2)
             else:
@@ -261,13 +262,13 @@ def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, dam
         k = i - 3
         if k > first - 2:
             if 1 <= k <= height:
-                _apply_row(scaled, r1, r0, r2, edges, k, applied, 0)
+                _apply_row(scaled, r1, r0, r2, edges, k, applied, ONLY_ROW)
                 _inner_row(residual, r0, applied, step, bending, k, damping, membrane, inner, r0)
             else:
                 zero_row(inner, r0)
         k = i - 4
         if k > first - 1:
-            _apply_row(inner, r2, r1, r0, edges, k, applied, 0)
+            _apply_row(inner, r2, r1, r0, edges, k, applied, ONLY_ROW)
             _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, x, k)
             total += _finish_row(corrected, c4, b, code, k, x)
     dots[block] = total
