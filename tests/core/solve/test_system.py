@@ -213,13 +213,13 @@ def test_a_start_within_the_tolerance_needs_no_preconditioner(monkeypatch):
     assert solution.residual <= options.tolerance
 
 
-def test_a_field_in_float32_agrees_to_within_the_tolerance():
-    problem, tolerance = Problem("holes", (65, 60), "mixed", "mild"), 1e-4
+def test_a_field_in_float32_has_rounding_errors_only():
+    problem, tolerance = Problem("anchors", (65, 60), "mixed", "mild"), 1e-4
     rough = problem.system(options_of("thin plate", tolerance=tolerance)).solve(problem.values)
     exact = problem.system(options_of("thin plate", tolerance=0.999 * tolerance)).solve(problem.values)
     assert (rough.field.dtype, exact.field.dtype) == (np.float32, np.float64)
     assert rough.iterations == exact.iterations
-    np.testing.assert_allclose(rough.field, exact.field, rtol=0, atol=3 * tolerance * np.abs(exact.field).max())
+    np.testing.assert_allclose(rough.field, exact.field, rtol=0, atol=1e-5 * np.abs(exact.field).max())
 
 
 def test_soft_measurements_make_a_component_observed():
