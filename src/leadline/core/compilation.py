@@ -127,7 +127,7 @@ def _empty_thin_plate(code: NDArray[np.uint8]) -> VCycle:
     levels = [thin_plate.ThinPlateLevel(edges, NO_PLANES, NO_PLANES, mass, bending, mass)]
     for size in list(coarse_sizes(*SHAPE))[:2]:
         mass, bending, step = padded(3, size)
-        arrays = edge_planes(5, size), padded(9, size), padded(2, size), mass, bending, step
+        arrays = edge_planes(4, size), padded(8, size), padded(2, size), mass, bending, step
         levels.append(thin_plate.ThinPlateLevel(*arrays))
     return ThinPlateCycle(thin_plate.ThinPlateHierarchy(code, tuple(levels), np.eye(1, dtype=np.float32)))
 

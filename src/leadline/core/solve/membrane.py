@@ -31,7 +31,7 @@ from leadline.core.solve.kernels import (
     block_count,
     zero_row,
 )
-from leadline.core.solve.multigrid import NO_CODE, NO_PLANES, SMALLEST_DIAGONAL, Level, Planes, copy_row, nine_point_row
+from leadline.core.solve.multigrid import NO_CODE, NO_PLANES, SMALLEST_DIAGONAL, Level, Planes, copy_row
 
 _HALO = 2  # rows that a block reads on either side on the way up
 _IMAGE, _DIAGONAL, _SCALE = range(3)  # phases of `_set_up_block`
@@ -124,7 +124,7 @@ def _scale_row(edges, root, fine_root, scaled, weights, i):
         if not below_image:
             centre, top = fine_root[k, m], fine_root[k, m + 1]
             left, middle = fine_root[k + 1, m], fine_root[k + 1, m + 1]
-        weights[galerkin.CENTRE, i, j] *= centre * s0
+        weights[galerkin.CENTRE, i, j] = centre * s0
         weights[galerkin.TOP_0, i, j] *= top * s0
         weights[galerkin.TOP_1, i, j] *= top * s1
         weights[galerkin.LEFT_0, i, j] *= left * s0
@@ -181,13 +181,24 @@ def _image_product_row(x, above, row, below, code, data, i, out, k):
         out[k, j] = value if code[i, j] >= FREE else np.float32(0)
 
 
+@inlined
+def _unit_diagonal_row(x, above, row, below, edges, i, out, k):
+    """Compute row i of S x on a coarse level, whose diagonal is 1."""
+    for j in range(1, out.shape[1] - 1):
+        cross = edges[EAST, i, j] * x[row, j + 1] + edges[EAST, i, j - 1] * x[row, j - 1]
+        cross += edges[SOUTH, i, j] * x[below, j] + edges[SOUTH, i - 1, j] * x[above, j]
+        slant = edges[SOUTH_EAST, i, j] * x[below, j + 1] + edges[SOUTH_EAST, i - 1, j - 1] * x[above, j - 1]
+        slant += edges[SOUTH_WEST, i, j] * x[below, j - 1] + edges[SOUTH_WEST, i - 1, j + 1] * x[above, j + 1]
+        out[k, j] = x[row, j] - (cross + slant)
+
+
 @called_by_kernels(fastmath=STENCIL)
 def _apply_row(x, above, row, below, code, edges, data, i, out, k):
     """Compute row i of S x on the image (with its code) or on a coarse level (with its edges), as row k of `out`."""
     if code.shape[0] > 1:
         _image_product_row(x, above, row, below, code, data, i, out, k)
     else:
-        nine_point_row(x, above, row, below, edges, None, i, out, k)
+        _unit_diagonal_row(x, above, row, below, edges, i, out, k)
 
 
 @called_by_kernels(fastmath=STENCIL)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array
-from leadline.base.jit import called_by_kernels, inlined
+from leadline.base.jit import called_by_kernels
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 
 Planes = Float32Array
@@ -39,7 +39,7 @@ class Level:
     """One level of a hierarchy. The image is the first level; arrays that it does not need are placeholders."""
 
     edges: Planes  # weights of the edges, see `edge_planes`
-    prolongation: Planes  # (9, h + 2, w + 2): weights from this level to the next finer one, see galerkin.py
+    prolongation: Planes  # (8 or 9, h + 2, w + 2): weights from this level to the next finer one, see galerkin.py
     vectors: Planes  # (2, h + 2, w + 2): right-hand side and solution
 
 
@@ -67,29 +67,11 @@ def padded(count: int, size: tuple[int, int]) -> Planes:
 
 
 def edge_planes(count: int, size: tuple[int, int]) -> Planes:
-    """Return zeros for the edge weights of a level: two planes for the image, at least four for a coarse level.
+    """Return zeros for the edge weights of a level: two planes for the image, four for a coarse level.
 
     They have one column more than other maps: at odd widths the last cell reads two columns beyond its corner.
     """
     return np.zeros((count, size[0] + 2, size[1] + 3), np.float32)
-
-
-@inlined
-def nine_point_row(x, above, row, below, edges, diagonal, i, out, k):
-    """Compute row i of the product with a nine-point operator as row k of `out`.
-
-    `above`, `row` and `below` are the numbers of the three rows in `x`, and `diagonal` is the plane of the edges that
-    holds the diagonal, or None if it is 1.
-    """
-    for j in range(1, out.shape[1] - 1):
-        cross = edges[EAST, i, j] * x[row, j + 1] + edges[EAST, i, j - 1] * x[row, j - 1]
-        cross += edges[SOUTH, i, j] * x[below, j] + edges[SOUTH, i - 1, j] * x[above, j]
-        slant = edges[SOUTH_EAST, i, j] * x[below, j + 1] + edges[SOUTH_EAST, i - 1, j - 1] * x[above, j - 1]
-        slant += edges[SOUTH_WEST, i, j] * x[below, j - 1] + edges[SOUTH_WEST, i - 1, j + 1] * x[above, j + 1]
-        if diagonal is None:
-            out[k, j] = x[row, j] - (cross + slant)
-        else:
-            out[k, j] = edges[diagonal, i, j] * x[row, j] - (cross + slant)
 
 
 @called_by_kernels()
@@ -146,6 +128,8 @@ class VCycle(ABC):
 
     def _halo(self, solution: Float32Array) -> Float32Array:
         """Return copies of the rows around the first row of the blocks 1, 2, ... of a level."""
+        if len(solution) - 2 <= self._block_rows:  # there is only one block
+            return NO_MAP
         first = np.arange(1 + self._block_rows, solution.shape[0] - 1, self._block_rows)
         around = first[:, None] + np.arange(-self._halo_rows, self._halo_rows)
         return solution.take(around.ravel(), axis=0, mode="clip")  # rows below the image are not used

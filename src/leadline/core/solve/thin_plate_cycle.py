@@ -24,11 +24,20 @@ from typing import Any
 import numpy as np
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, called_by_kernels, parallel_loop
+from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
-from leadline.core.solve.kernels import FREE, ONLY_ROW, weighted_laplacian_row, zero_row
-from leadline.core.solve.multigrid import NO_CODE, VCycle, copy_row, nine_point_row
-from leadline.core.solve.thin_plate import DIAGONAL, ThinPlateHierarchy
+from leadline.core.solve.kernels import (
+    EAST,
+    FREE,
+    ONLY_ROW,
+    SOUTH,
+    SOUTH_EAST,
+    SOUTH_WEST,
+    weighted_laplacian_row,
+    zero_row,
+)
+from leadline.core.solve.multigrid import NO_CODE, VCycle, copy_row
+from leadline.core.solve.thin_plate import ThinPlateHierarchy
 
 # Constants of the polynomial, fitted to the best polynomials over b. C is 0.85 of the fitted value, so that the
 # smoother still converges at measurements and at steps of the edge weights, where A K A exceeds the square it is
@@ -86,13 +95,27 @@ def _scale_row(x, i, factor, j, out, k):
         out[k, m] = factor[j, m] * x[i, m]
 
 
+@inlined
+def _nine_point_row(x, above, row, below, edges, i, out, k):
+    """Compute row i of A x on a coarse level as row k of `out`; the other rows are numbers of rows in `x`."""
+    for j in range(1, out.shape[1] - 1):
+        p = x[row, j]
+        cross = edges[EAST, i, j] * (p - x[row, j + 1]) + edges[EAST, i, j - 1] * (p - x[row, j - 1])
+        cross += edges[SOUTH, i, j] * (p - x[below, j]) + edges[SOUTH, i - 1, j] * (p - x[above, j])
+        slant = edges[SOUTH_EAST, i, j] * (p - x[below, j + 1])
+        slant += edges[SOUTH_EAST, i - 1, j - 1] * (p - x[above, j - 1])
+        slant += edges[SOUTH_WEST, i, j] * (p - x[below, j - 1])
+        slant += edges[SOUTH_WEST, i - 1, j + 1] * (p - x[above, j + 1])
+        out[k, j] = cross + slant
+
+
 @called_by_kernels(fastmath=STENCIL)
 def _apply_row(x, above, row, below, edges, i, out, k):
     """Compute row i of A x, on the image (five-point stencil) or on a coarse level (nine-point stencil), as row k."""
     if edges.shape[0] == 2:
         weighted_laplacian_row(x, above, row, below, edges, i, out, k)
     else:
-        nine_point_row(x, above, row, below, edges, DIAGONAL, i, out, k)
+        _nine_point_row(x, above, row, below, edges, i, out, k)
 
 
 @called_by_kernels(fastmath=STENCIL)
