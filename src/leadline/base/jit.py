@@ -38,7 +38,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 def compiled(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Decorator of a kernel. Division follows IEEE: Python's ZeroDivisionError would be a branch in every loop."""
-    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath)  # type: ignore[no-any-return]
+    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath, no_cfunc_wrapper=True)  # type: ignore[no-any-return]
 
 
 def called_by_kernels(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -134,7 +134,8 @@ def _run(typing_context, loop, count, parallel, arguments):  # type: ignore[no-u
     """
     call_loop = loop.get_call_type(typing_context, (types.intp, types.boolean, types.intp, types.intp), {})
     start_types = types.intp, types.boolean, *arguments.types
-    stored_types = types.Tuple((types.intp, *arguments.types))  # the first is 1 if a step has failed
+    # What is stored: whether a step has failed, and the arguments.
+    stored_types = types.Tuple((types.intp, *arguments.types))  # type: ignore[attr-defined]
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
         convention, module, itself = context.call_conv, builder.module, builder.function

@@ -23,7 +23,7 @@ from leadline.base.arrays import FloatArray
 from leadline.base.executors import available_cores
 from leadline.base.jit import compilation_marker
 from leadline.core import adaptive
-from leadline.core.options import CompletionOptions, as_options
+from leadline.core.options import CompletionOptions, ReconstructionOptions, as_options
 from leadline.core.pipeline import align, complete
 from leadline.core.solve import kernels, membrane, nested, thin_plate
 from leadline.core.solve.cg import Operator
@@ -91,7 +91,9 @@ def _solver_tasks(general: bool) -> list[Callable[[], object]]:
         prior, sparse = _example(np.float32)
         where = np.flatnonzero(sparse)
         adaptive.adapt(prior, where, sparse.flat[where])
-        nested.Estimate(prior[::2, ::2].copy(), prior[::2, ::2].copy()).refined(SHAPE)
+        ones = np.ones(where.size)
+        half = nested.Grid(prior, where, ones, ones, ReconstructionOptions.paper()).halved()
+        nested.Estimate(half.calibrated, half.calibrated).refined(SHAPE)
 
     def encode() -> None:
         kernels.fix_unobserved(code)

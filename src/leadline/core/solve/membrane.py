@@ -171,7 +171,7 @@ class MembraneCycle(multigrid.VCycle):
         return code, level.edges, self._data, coarse.prolongation
 
 
-@called_by_kernels(fastmath=STENCIL)
+@inlined
 def _image_product_row(x, above, row, below, code, data, i, out, k):
     """Compute row i of S x on the image; x must be zero wherever a pixel is not free."""
     for j in range(1, out.shape[1] - 1):
@@ -181,7 +181,7 @@ def _image_product_row(x, above, row, below, code, data, i, out, k):
         out[k, j] = value if code[i, j] >= FREE else np.float32(0)
 
 
-@called_by_kernels(fastmath=STENCIL)
+@inlined
 def _unit_diagonal_row(x, above, row, below, edges, i, out, k):
     """Compute row i of S x on a coarse level, whose diagonal is 1."""
     for j in range(1, out.shape[1] - 1):
@@ -192,7 +192,7 @@ def _unit_diagonal_row(x, above, row, below, edges, i, out, k):
         out[k, j] = x[row, j] - (cross + slant)
 
 
-@inlined
+@called_by_kernels(fastmath=STENCIL)
 def _apply_row(x, above, row, below, code, edges, data, i, out, k):
     """Compute row i of S x on the image (with its code) or on a coarse level (with its edges), as row k of `out`."""
     if code.shape[0] > 1:

@@ -95,7 +95,7 @@ def _scale_row(x, i, factor, j, out, k):
         out[k, m] = factor[j, m] * x[i, m]
 
 
-@called_by_kernels(fastmath=STENCIL)
+@inlined
 def _nine_point_row(x, above, row, below, edges, i, out, k):
     """Compute row i of A x on a coarse level as row k of `out`; the other rows are numbers of rows in `x`."""
     for j in range(1, out.shape[1] - 1):
@@ -109,7 +109,7 @@ def _nine_point_row(x, above, row, below, edges, i, out, k):
         out[k, j] = cross + slant
 
 
-@inlined
+@called_by_kernels(fastmath=STENCIL)
 def _apply_row(x, above, row, below, edges, i, out, k):
     """Compute row i of A x, on the image (five-point stencil) or on a coarse level (nine-point stencil), as row k."""
     if edges.shape[0] == 2:
