@@ -35,7 +35,9 @@ class Reconstruction:
     status : SolveStatus
     iterations : int
     residual : float
-        True relative residual |b - Q r| / |b|, computed after the last step.
+        Relative residual |b - Q r| / |b| after the last step. With a tolerance below 1e-4, and with the paper's system,
+        it is computed from the field; otherwise it is the one that the iteration updates, without the rounding errors
+        of a float32 field.
     history : tuple of float
         Relative residual before each step, as the iteration updates it, and after the last.
     adapted : Adapted or None

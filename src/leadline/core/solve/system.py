@@ -31,7 +31,7 @@ from leadline.core.solve.thin_plate_cycle import ThinPlateCycle
 
 # From this bending weight on, in units of the gradient weight, the membrane preconditioner needs more iterations.
 THIN_PLATE_FROM = 0.03
-# From this tolerance on, the field of the general system is float32: its rounding errors make a residual of some 1e-6.
+# From this tolerance on, the field of the general system is float32.
 _FLOAT32_FROM = 1e-4
 
 
