@@ -28,8 +28,8 @@ EXACT = {"contract"}  # for compensated arithmetic
 
 _LOCK = RLock()
 SERIAL_BELOW = 40_000
-"""Elements of the largest array below which a parallel kernel runs on one thread. Waking the other threads takes as
-long as the work itself, and far longer on a busy machine, where a parallel loop waits for its slowest thread."""
+"""Elements of the largest array, or plane of a stack, below which a loop runs on one thread. Waking the other threads
+takes as long as the work itself, and far longer on a busy machine, where a parallel loop waits for its slowest thread."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """How threads of OpenMP wait. GNU's spin for some microseconds, without which a completion on an idle machine takes a
 tenth longer."""
@@ -198,7 +198,7 @@ def _loop(count, parallel, entry, place):  # type: ignore[no-untyped-def]
 
 
 def numba_lock() -> AbstractContextManager[Any]:
-    """The lock that parallel kernels hold, or a null context where numba's threading layer is thread-safe.
+    """The lock that parallel loops hold, or a null context where numba's threading layer is thread-safe.
 
     Without OpenMP or TBB numba uses its own work queue, which aborts the process if two threads enter it.
     """
