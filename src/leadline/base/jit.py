@@ -29,7 +29,7 @@ EXACT = {"contract"}  # for compensated arithmetic
 _LOCK = RLock()
 SERIAL_BELOW = 40_000
 """Elements of the largest array, or plane of a stack, below which a loop runs on one thread. Waking the other threads
-takes as long as the work itself, and far longer on a busy machine, where a parallel loop waits for its slowest thread."""
+takes as long as the work itself, and far longer on a busy machine, where a loop waits for its slowest thread."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """How threads of OpenMP wait. GNU's spin for some microseconds, without which a completion on an idle machine takes a
 tenth longer."""
