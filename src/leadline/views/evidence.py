@@ -8,7 +8,7 @@ neighbours is moved as points as well, a coarse grid of pixels of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,8 @@ POINT_CELL = 8
 GRID_PIXELS = 19200
 """Number of cells of a view in which the carried depth is combined."""
 MIN_VOTES = 2
+Trust = Callable[[IndexArray, IndexArray], BoolArray]
+"""Whether evidence at these pixels from the neighbours with these numbers may be used, (n,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +144,9 @@ def carry(own: DepthMap, points: Float64Array) -> tuple[IndexArray, Float64Array
     return where[visible], ratio[visible], inside[visible]
 
 
-def from_measurements(own: DepthMap, neighbours: Sequence[Points]) -> Evidence:
+def from_measurements(own: DepthMap, neighbours: Sequence[Points], trust: Trust | None = None) -> Evidence:
     """The measurements of the neighbours at the pixels of the view: of those in a cell, the one in the middle."""
-    where, ratio, index = carry(own, np.concatenate([part.points for part in neighbours]))
+    where, ratio, index = _carry_trusted(own, {k: part.points for k, part in enumerate(neighbours)}, trust)
     relative = np.concatenate([part.relative for part in neighbours])[index]
     cells = Cells(own.depth.shape, where, ratio, POINT_CELL)
     middle = cells.first + (cells.count - 1) // 2
@@ -153,9 +155,9 @@ def from_measurements(own: DepthMap, neighbours: Sequence[Points]) -> Evidence:
     return Evidence(where, depth, np.hypot(relative, POINT_NOISE) * depth)
 
 
-def from_depth(own: DepthMap, neighbours: Sequence[Float64Array]) -> Evidence:
-    """The median over the neighbours' depth in each cell of the view."""
-    where, ratio, _ = carry(own, np.concatenate(neighbours))
+def from_depth(own: DepthMap, surfaces: Mapping[int, Float64Array], trust: Trust | None = None) -> Evidence:
+    """The median over the depth of neighbours, by their numbers, in each cell of the view."""
+    where, ratio, _ = _carry_trusted(own, surfaces, trust)
     height, width = own.depth.shape
     side = cell_side(own.depth.shape)
     cells = Cells(own.depth.shape, where, ratio, side)
@@ -167,6 +169,22 @@ def from_depth(own: DepthMap, neighbours: Sequence[Float64Array]) -> Evidence:
     usable = (cells.count >= MIN_VOTES) & np.isfinite(depth)
     sigma = np.hypot(spread, DEPTH_NOISE) * depth
     return Evidence(where[usable], depth[usable], sigma[usable])
+
+
+def _carry_trusted(
+    own: DepthMap, parts: Mapping[int, Float64Array], trust: Trust | None
+) -> tuple[IndexArray, Float64Array, IndexArray]:
+    """As `carry`, without the points that are not trusted, from neighbours with these numbers."""
+    where, ratio, index = carry(own, np.concatenate(list(parts.values())))
+    if trust is None:
+        return where, ratio, index
+    trusted = trust(where, sources(parts)[index])
+    return where[trusted], ratio[trusted], index[trusted]
+
+
+def sources(parts: Mapping[int, Float64Array]) -> IndexArray:
+    """The number of the neighbour that each point of all parts belongs to."""
+    return np.repeat(np.array([*parts], np.intp), [len(part) for part in parts.values()])
 
 
 class Cells:
