@@ -12,16 +12,18 @@ measurement that contains four others.
 **Pixel or cell.** A measurement may be the depth of its pixel or the mean depth of a sensor cell. The residual is
 either log(s / t) with t at the pixel, or log(s / mean of t) over a square cell whose side is the spacing. For each
 choice, the residuals are predicted by the median of their neighbours'. The choice with the smaller mean prediction
-error is used.
+error is used. Cells lie side by side, so measurements that do not form a grid (`Neighbours.on_grid`) are of pixels: the
+mean of a weak prior over a square often predicts them better, and is wrong at the measured pixel itself.
 
 **Weight of a measurement**, in units of the gradient weight. It is the product of up to three factors with MAX_WEIGHT:
 
 - *signal*: min(1, signal / full) with signal = (size / roughness)^2 - 1, where size is the mean magnitude
   of the residuals and roughness their mean prediction error. Residuals without a common trend are noise and get little
   weight. The full signal is FULL_WEIGHT_SIGNAL, and less for sparse measurements (`full_weight_signal`).
-- *outlier*: 1 / (1 + (e / (OUTLIER_SCALE roughness + 2 spread))^2)^2 for a measurement whose prediction error is e. The
-  spread is the third largest deviation of its neighbours from their median; it is large beside an object that the prior
-  misses, and small around a single outlier.
+- *outlier*: 1 / (1 + (e / (OUTLIER_SCALE isolation roughness + 2 spread))^2)^2 for a measurement whose prediction error
+  is e. The spread is the third largest deviation of its neighbours from their median; it is large beside an object that
+  the prior misses, and small around a single outlier. The isolation is above 1 if its neighbours are unusually far away
+  (`Neighbours.isolation`): the only measurement of a wall is no outlier because it differs from the table beside it.
 - *cell*: 1 / (1 + (v / roughness)^2), for measurements of cells, with v the relative standard deviation of t in the
   cell. Where t varies within the cell by more than residuals do between measurements, the position within the cell
   matters more than the measured value.
@@ -120,7 +122,7 @@ def adapt(
         neighbours = neighbours or Neighbours(where, (height, width))
         spacing = int(neighbours.spacing)
         errors, spreads = neighbours.compare(targets)
-        if cells:
+        if cells and neighbours.on_grid:
             side = 2 * ((spacing - 1) // 2) + 1  # odd, so that the measured pixel is the centre
             mean, variation = np.empty(where.size), np.empty(where.size)
             _cell_statistics(calibrated, where, side // 2, mean, variation)
@@ -132,7 +134,7 @@ def adapt(
         noise = max(roughness, ROUNDING)
         signal = (_trimmed_mean(np.abs(targets)) / noise) ** 2 - 1.0
         weights *= min(1.0, max(signal / full_weight_signal(spacing), MIN_SIGNAL_FACTOR))
-        weights /= (1.0 + (errors / (OUTLIER_SCALE * noise + 2.0 * spreads)) ** 2) ** 2
+        weights /= (1.0 + (errors / (OUTLIER_SCALE * neighbours.isolation * noise + 2.0 * spreads)) ** 2) ** 2
         if cell > 1:
             weights /= 1.0 + (variation / noise) ** 2
     edges, contrast = edge_weights(calibrated)
@@ -163,19 +165,24 @@ def edge_weights(
     From the squared gradients the squares of a `slope` that is no edge are subtracted. Weights in `edges` are lowered
     in place to those of this map, where these are lower.
     """
-    height, width = depth.shape
-    squares = np.empty((height, width), np.float32)
-    sums = np.empty((height, 2))
-    _gradients(depth, squares, sums)
-    total, count = sums.sum(axis=0)
-    contrast = float(total / count) if count else 0.0
+    squares, contrast = squared_gradients(depth)
     if slope is not None:
         squares -= slope
         np.maximum(squares, np.float32(0.0), out=squares)
     if edges is None:
+        height, width = depth.shape
         edges = np.ones((height, width - 1), np.float32), np.ones((height - 1, width), np.float32)
     _lower_weights(squares, contrast, *edges)
     return edges, contrast
+
+
+def squared_gradients(depth: Float32Array) -> tuple[Float32Array, float]:
+    """Squared relative gradient at each pixel, averaged over both sides, and the mean relative gradient."""
+    squares = np.empty(depth.shape, np.float32)
+    sums = np.empty((depth.shape[0], 2))
+    _gradients(depth, squares, sums)
+    total, count = sums.sum(axis=0)
+    return squares, float(total / count) if count else 0.0
 
 
 @compiled()

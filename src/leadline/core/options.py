@@ -47,7 +47,9 @@ class FitOptions:
         "squared", "loss function of the residuals; all but squared limit the influence of outliers"
     )
     exponent_spread: float | None = _option(
-        2.0, "standard deviation of a Gaussian penalty that shrinks an uncertain exponent to 0; none: no penalty"
+        2.0,
+        "standard deviation of a Gaussian penalty that shrinks an uncertain exponent to 0, and with it an uncertain "
+        "gain to 1; none: no penalty",
     )
     screen_outliers: bool = _option(
         True, "exclude measurements from the fit that disagree with their neighbours in the image"

@@ -141,14 +141,14 @@ class Outliers:
 
 
 def find_disagreeing(residuals: Float64Array, neighbours: Neighbours) -> BoolArray:
-    """Which residuals are far from the median of their neighbours', unless the neighbours differ among themselves.
+    """Which residuals are far from the median of their neighbours', unless these differ themselves or are far away.
 
     In the second pass only neighbours that passed the first one count, because outliers hide each other.
     """
     agreeing = np.ones(residuals.size, np.bool_)
     for _ in range(SCREENING_PASSES):
         distance, spread = neighbours.compare(residuals, agreeing)
-        agreeing = distance <= SCREENING_THRESHOLD * np.median(distance) + 2.0 * spread
+        agreeing = distance <= SCREENING_THRESHOLD * np.median(distance) * neighbours.isolation + 2.0 * spread
     return ~agreeing
 
 

@@ -4,7 +4,7 @@ The estimator returns theta* where the gradient G(theta, data) of its objective 
 d theta = -H^-1 dG with H the Hessian in theta, both formed here by automatic differentiation of the objective.
 
 Held constant is what the estimator decided on the way: which pairs were screened out; tau, the error of the prior in
-the noise model; and the weight and the support of the penalty on the exponent. The estimator determines tau by
+the noise model; and the weight and the support of the penalty on the parameters. The estimator determines tau by
 bisections to 1 / 4096 in an alternation that stops at a change of one per cent, and the weight at an end point that is
 not iterated to convergence: as functions of the data both have steps, and their derivatives would be rounding error.
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from leadline.core.fit.estimator import Fit, FitStatus
 from leadline.core.fit.normal_equations import CAUCHY, GEMAN_MCCLURE, HUBER
-from leadline.core.fit.robust import GAIN_GROWTH, Reweighted, Shrinkage
+from leadline.core.fit.robust import GAIN_GROWTH, GAIN_SPREAD, Reweighted, Shrinkage
 from leadline.torch.response import is_near, log_response
 
 # Parameters (exponent, log gain, offset) that each status estimated; the others have fixed values. Statuses that are
@@ -132,7 +132,7 @@ def _loss(z: Tensor, loss: int, width: float) -> Tensor:
 
 def _penalty(penalty: Shrinkage, theta: Tensor) -> Tensor:
     exponent, log_gain, offset = theta.unbind()
-    total = (exponent / penalty.spread) ** 2
+    total = (exponent / penalty.spread) ** 2 + ((torch.exp(log_gain) - 1.0) / GAIN_SPREAD) ** 2
 
     def local_gain(x: float) -> Tensor:
         excess = (1.0 + exponent * offset) * torch.exp(-log_gain) - 1.0

@@ -106,7 +106,8 @@ def adaptive_weights(targets: Tensor, neighbours: Neighbours | None, variation: 
     roughness = _trimmed_mean(errors).clamp(min=ROUNDING)
     signal = (_trimmed_mean(targets.abs()) / roughness) ** 2 - 1.0
     weights = MAX_WEIGHT * (signal / full_weight_signal(neighbours.spacing)).clamp(min=MIN_SIGNAL_FACTOR, max=1.0)
-    weights = weights / (1.0 + (errors / (OUTLIER_SCALE * roughness + 2.0 * spreads)) ** 2) ** 2
+    scale = OUTLIER_SCALE * torch.as_tensor(neighbours.isolation, device=targets.device)
+    weights = weights / (1.0 + (errors / (scale * roughness + 2.0 * spreads)) ** 2) ** 2
     return weights if variation is None else weights / (1.0 + (variation / roughness) ** 2)
 
 

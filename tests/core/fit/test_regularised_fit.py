@@ -117,10 +117,24 @@ def test_shrinking_is_differentiated_too(rng):
         theta = from_centred(centred, problem.ends)
         at = Reweighted.of(problem, np.log(s), None, FitOptions.paper(residual="log", loss="cauchy"))
         at = replace(at, penalty=Shrinkage.of(at, theta, 20.0, 2.0))
-        assert len(at.penalty.terms(centred)) == 2  # the exponent, and the end towards which the gain grows
+        assert len(at.penalty.terms(centred)) == 3  # the exponent, the gain, and the end towards which the gain grows
         _, gradient, _ = at(theta)
         differences = central_jacobian(lambda near, at=at: np.array([at(near)[0]]), theta, 1e-5)[0]
         np.testing.assert_allclose(2 * gradient, differences, rtol=1e-6, atol=1e-6 * np.abs(differences).max())
+
+
+def test_a_gain_that_is_not_known_goes_to_one(rng):
+    """A zone sensor that sees priors of 0.9 to 1.1, of which the image has up to 5."""
+    errors = {}
+    for spread in (0.1, 0.6):
+        h = np.exp(rng.uniform(-spread, spread, (40, 16)))
+        s = h * np.exp(0.15 * rng.standard_normal(h.shape))
+        for exponent_spread in (None, 2.0):
+            options = FitOptions.paper(exponent_spread=exponent_spread)
+            far = [fit_response(*pairs, (0.5, 5.0), options).response(5.0) / 5.0 for pairs in zip(h, s, strict=True)]
+            errors[spread, exponent_spread] = np.quantile(np.abs(np.log(far)), 0.75)
+    assert errors[0.1, 2.0] < 0.6 < 1.2 < errors[0.1, None]
+    assert errors[0.6, 2.0] < errors[0.6, None]  # a range that determines the gain
 
 
 def test_a_pole_beyond_the_measurements_is_avoided(rng):

@@ -71,6 +71,18 @@ def test_few_measurements_are_all_taken(rng):
     assert other.weights.all()
 
 
+def test_grids_are_distinguished_from_scattered_points_and_lines(rng):
+    shape = (120, 160)
+    row, column = np.indices(shape)
+    grid = (row % 8 == 4) & (column % 8 == 4)
+    uneven = np.zeros(shape, np.bool_)
+    uneven[np.ix_(np.arange(1, 119, 2.5).astype(int), np.arange(1, 159, 2.5).astype(int))] = True
+    lines = (row % 12 == 6) & (column % 3 == 1)
+    scattered = rng.random(shape) < 0.02
+    found = [Neighbours(np.flatnonzero(pattern), shape).on_grid for pattern in (grid, uneven, lines, scattered)]
+    assert found == [True, True, False, False]
+
+
 def test_neighbours_against_explicit_loops(rng):
     shape = (40, 50)
     where = np.sort(rng.choice(shape[0] * shape[1], 150, replace=False))
@@ -88,6 +100,7 @@ def test_neighbours_against_explicit_loops(rng):
         assert errors[k] == pytest.approx(abs(values[k] - median))
         assert around[k] == pytest.approx(np.sort(abs(others - median))[-3])
     assert neighbours.spacing == int(np.median(reaches))
+    np.testing.assert_allclose(neighbours.isolation, np.maximum(1.0, np.array(reaches) / (2 * neighbours.spacing)))
     half = np.arange(where.size) % 2 == 0
     errors, _ = neighbours.compare(values, half)
     for k in range(where.size):

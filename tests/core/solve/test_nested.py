@@ -58,9 +58,44 @@ def test_a_slope_without_measurements_stays_a_slope(rng, monkeypatch):
 
     found, smooth = reconstruct(*arguments)[0], without_estimate(monkeypatch, *arguments)[0]
     monkeypatch.setattr(nested, "mean_slope", lambda depth, window: np.zeros_like(depth))
+    monkeypatch.setattr(nested, "EVERYTHING", 0.0)
     stepped = reconstruct(*arguments)[0]
     assert on_wall(found) < 1.02 * on_wall(smooth)
     assert on_wall(stepped) > 1.2 * on_wall(found)
+
+
+def test_a_lone_measurement_makes_no_edge_around_itself(rng, monkeypatch):
+    """Many measurements of a table and one of the wall beside it, which is the only one that knows the wall."""
+    row, column = np.indices(SHAPE)
+    table = np.flatnonzero((row % 8 == 4) & (column % 8 == 4) & (column > 100))
+    where = np.sort(np.append(table, 60 * SHAPE[1] + 20))
+    targets = np.where(where % SHAPE[1] == 20, -0.7, 0.02 * rng.standard_normal(where.size))
+    grid = Grid(textured(rng), where, targets, np.full(where.size, nested.MAX_WEIGHT), OPTIONS)
+
+    def on_wall():
+        return float(np.mean(estimate_residual(grid).residual[:, :60]))
+
+    found = on_wall()
+    monkeypatch.setattr(nested, "EVERYTHING", 0.0)
+    assert found < 10.0 * on_wall() < 0.0
+
+
+def test_noise_makes_no_edges(rng, monkeypatch):
+    row, column = np.indices(SHAPE)
+    where = np.flatnonzero((row % 8 == 4) & (column % 8 == 4))
+    depth = np.exp(1.0 + 0.1 * rng.standard_normal(where.size))
+    arguments = textured(rng), where, depth, ReconstructionOptions()
+    found = reconstruct(*arguments)[0]
+    monkeypatch.setattr(nested, "NOT_EDGES", 0.0)
+    assert error(np.exp(1.0), found) < 0.98 * error(np.exp(1.0), reconstruct(*arguments)[0])
+
+
+def test_counts_of_measurements_around_each_pixel(rng):
+    where = np.sort(rng.choice(30 * 41, 25, replace=False))
+    found = nested._counts(where, (30, 41), 7)
+    rows, columns = np.divmod(where, 41)
+    for i, j in ((0, 0), (29, 40), (12, 3), (3, 20)):
+        assert found[i, j] == np.count_nonzero((abs(rows - i) <= 3) & (abs(columns - j) <= 3))
 
 
 def test_half_the_resolution():

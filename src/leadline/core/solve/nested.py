@@ -9,9 +9,14 @@ Recovery of Discontinuities*; Black, Sapiro, Marimont and Heeger 1998, *Robust A
 absolute error a step is the better guess: if the edge is anywhere between the two measurements with equal probability,
 a step halfway has three quarters of the expected error of a line.
 
-A wall that is seen at an angle is steep and has no edge. Of the squared gradient of depth at a pixel, that of the mean
-gradient in a square around it, whose side is SLOPE_WINDOW of the image's diagonal, is therefore subtracted. Without it,
-slopes in parts of the image without measurements become steps at arbitrary places.
+Not everything that is steep is an edge. Three squared gradients are subtracted from that of depth at a pixel:
+
+- A wall that is seen at an angle is steep: the square of the *mean* gradient in a square around the pixel, whose side
+  is SLOPE_WINDOW of the image's diagonal. Without it, slopes in parts of the image without measurements become steps
+  at arbitrary places.
+- Noise of the measurements is steep everywhere: what three quarters of the image do not exceed (NOT_EDGES).
+- A single measurement far from all others is a peak, whose slopes would become an edge all around it: everything, where
+  fewer than two measurements lie in a square of twice that side, or three times their mean distance if that is larger.
 
 The solves that give the edges are those of the same image at halves, quarters, ... of its resolution, from coarse to
 fine. Each starts from the one before it, and so does the solve of the image itself, which needs fewer iterations.
@@ -24,21 +29,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import prange
+from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array, IndexArray
 from leadline.base.jit import STENCIL, compiled
-from leadline.core.adaptive import MAX_WEIGHT, edge_weights
+from leadline.core.adaptive import MAX_WEIGHT, edge_weights, squared_gradients
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve.cg import SolveStatus
 from leadline.core.solve.system import System
 
 COARSEST = 20_000
-"""Most pixels of the coarsest grid. It is solved twice, with the edges of t and with those of the first solution."""
+"""Most pixels of the coarsest grid; with 5,000 single errors are up to 30 % larger."""
+COARSE_SOLVES = 3
+"""Solves on the coarsest grid: one with the edges of t, and the others with those of the depth before as well. Two more
+lower the errors by another 0.5 % with 50 points or corners, and cost 6 % of the time at 640 x 480."""
 TOLERANCE = 3e-3
 """Relative residual of the solves on coarser grids; with 3e-4 no error changes by more than 0.5 %."""
 SLOPE_WINDOW = 0.05
 """Side of the square whose mean gradient is no edge, relative to the diagonal; 0.035 and 0.08 give similar errors."""
 MIN_SLOPE_WINDOW = 5  # pixels: in a smaller square the mean gradient is the gradient itself
+NOT_EDGES = 0.75
+"""Share of the pixels that have no edge. Without it errors with noise are 2 % larger; exact ones change by 0.3 %."""
+EVERYTHING = np.float32(1e6)  # squared gradient: no depth map is as steep
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +58,7 @@ class Estimate:
     """What the solves before the last one give."""
 
     residual: Float32Array  # (H, W): log residual; finite where t is valid
-    slope: Float32Array  # (H, W): square of the mean gradient of log depth around each pixel, per pixel
+    slope: Float32Array  # (H, W): squared gradient of log depth, per pixel, up to which there is no edge
 
     def depth(self, calibrated: Float32Array) -> Float32Array:
         """t exp(r)."""
@@ -118,12 +130,17 @@ class Grid:
         return Estimate(residual, np.empty(0, np.float32) if before is None else before.slope)
 
     def with_slope(self, estimate: Estimate | None) -> Estimate | None:
-        """The estimate on this grid with the slope of its depth."""
+        """The estimate on this grid with the squared gradients of its depth that are no edges."""
         if estimate is None:
             return None
         depth = estimate.depth(self.calibrated)
-        window = max(MIN_SLOPE_WINDOW, round(SLOPE_WINDOW * math.hypot(*depth.shape)))
-        return Estimate(estimate.residual, mean_slope(depth, window + 1 - window % 2))
+        side = SLOPE_WINDOW * math.hypot(*depth.shape)
+        slope = mean_slope(depth, _odd(max(MIN_SLOPE_WINDOW, side)))
+        beyond = (squared_gradients(depth)[0] - slope)[np.isfinite(depth)]
+        slope += max(np.float32(0.0), np.quantile(beyond, NOT_EDGES))
+        around = _odd(max(2.0 * side, 3.0 * math.sqrt(depth.size / self.where.size)))
+        slope[_counts(self.where, depth.shape, around) < 2] = EVERYTHING
+        return Estimate(estimate.residual, slope)
 
 
 def estimate_residual(grid: Grid) -> Estimate | None:
@@ -136,8 +153,9 @@ def estimate_residual(grid: Grid) -> Estimate | None:
         grids.append(grids[-1].halved())
     coarsest = grids[-1]
     estimate = coarsest.with_slope(coarsest.solve())
-    if estimate is not None and len(grids) > 1:
-        estimate = coarsest.with_slope(coarsest.solve(estimate))
+    for _ in range(COARSE_SOLVES - 1 if len(grids) > 1 else 0):
+        if estimate is not None:
+            estimate = coarsest.with_slope(coarsest.solve(estimate))
     for finer in grids[-2::-1]:
         if estimate is None:
             return None
@@ -145,6 +163,23 @@ def estimate_residual(grid: Grid) -> Estimate | None:
         if finer is not grids[0]:
             estimate = finer.solve(estimate)
     return estimate
+
+
+def _odd(side: float) -> int:
+    return 2 * round((side - 1.0) / 2.0) + 1
+
+
+def _counts(where: IndexArray, shape: tuple[int, int], side: int) -> NDArray[np.int64]:
+    """Number of the flat indices `where` in the square of `side` pixels around each pixel of an (H, W) grid."""
+    sums = np.zeros((shape[0] + 1, shape[1] + 1), np.int64)  # of all pixels above and to the left
+    sums[1:, 1:].flat[where] = 1
+    sums = sums.cumsum(axis=0).cumsum(axis=1)
+    for axis, length in enumerate(shape):
+        middle = np.arange(length)
+        ends = (np.clip(middle + shift, 0, length) for shift in (side // 2 + 1, -(side // 2)))
+        above, below = (sums.take(end, axis=axis) for end in ends)
+        sums = above - below
+    return sums
 
 
 def mean_slope(depth: Float32Array, window: int) -> Float32Array:
