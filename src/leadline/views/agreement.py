@@ -19,7 +19,7 @@ import numpy as np
 
 from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray, is_measured
 from leadline.core.uncertainty import distance_to
-from leadline.views.evidence import DepthMap, Points, carry, sources
+from leadline.views.evidence import NEARER, DepthMap, Points, Tolerance, carry, sources
 
 REACH = 0.01
 """Distance of a carried measurement from one of the view's own, relative to the diagonal of the image, up to which the
@@ -35,7 +35,7 @@ MIN_DISCREPANCY = 0.005
 CLOSE = 0.005
 """Distance of completed depth from a measurement of the view, relative to the diagonal of the image, up to which the
 two are compared: 4 pixels at 640 x 480."""
-CONTRADICTION = 6.0
+CONTRADICTION = 5.0
 """Deviation from a measurement, in typical standard deviations, by which a neighbour contradicts it."""
 
 
@@ -107,6 +107,8 @@ class Contradictions:
 
     If the completed depth of a neighbour deviates from a measurement by much more than is typical of all neighbours and
     measurements, nothing of this neighbour is used at the pixels to which this measurement is the nearest one.
+    `surfaces` should have only depth that the neighbours know from measurements of their own: elsewhere a deviation is
+    usual, at depth edges in particular, and tells nothing about poses and moved objects.
     """
 
     def __init__(self, own: DepthMap, measured: IndexArray, surfaces: Mapping[int, Float64Array]) -> None:
@@ -123,7 +125,8 @@ class Contradictions:
         elsewhere.flat[measured] = False
         distance, (rows, columns) = distance_transform_edt(elsewhere, return_indices=True)
         self._nearest = number[rows, columns].ravel()
-        where, ratio, index = carry(replace(own, tolerance=None), np.concatenate(list(surfaces.values())))
+        anything = Tolerance(np.broadcast_to(np.float32(1.0), shape), NEARER)
+        where, ratio, index = carry(replace(own, tolerance=anything), np.concatenate(list(surfaces.values())))
         close = distance.flat[where] <= CLOSE * math.hypot(*shape)
         if not close.any():
             return

@@ -289,8 +289,8 @@ class Views:
             depth = depth_by_response(prior, sparse, valid, nearest_responses(self._views, responses, name))
             arrays = {array: self._store.get(part_of(0), name, array) for array in _ALONE}
             outline = coarse_points(depth, view.camera, view.camera_to_world)
-            surface = depth_points(DepthMap(depth, view.camera, view.camera_to_world))
-            self._store.put(part_of(0), name, {**arrays, "depth": depth, "surface": surface, "outline": outline})
+            arrays["surface"], arrays["known"] = depth_points(self._as_map(name, depth), arrays["measured"])
+            self._store.put(part_of(0), name, {**arrays, "depth": depth, "outline": outline})
 
     def _run(self, number: int, workers: int) -> None:
         """Complete every view that has neighbours."""
@@ -321,8 +321,7 @@ class Views:
         view = self._views[name]
         completion, numbers = self._complete(name, number)
         depth = completion.depth.astype(np.float32)
-        surface = depth_points(DepthMap(depth, view.camera, view.camera_to_world))
-        arrays: dict[str, NDArray[Any]] = {"depth": depth, "surface": surface, "statistics": numbers}
+        arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
         if number == 0:
             _, sparse, noise, _ = view.load()
             # What the view itself left out is no evidence for others, unless the check decides that.
@@ -333,6 +332,8 @@ class Views:
             arrays |= {"points": points.points, "relative": points.relative, "measured": points.where}
             outline = coarse_points(depth, view.camera, view.camera_to_world)
             arrays |= {"response": response_numbers(completion.fit), "outline": outline}
+        measured = arrays["measured"] if number == 0 else self._store.get(part_of(0), name, "measured")
+        arrays["surface"], arrays["known"] = depth_points(self._as_map(name, depth), measured)
         self._store.put(part, name, arrays)
 
     def record(self, number: int, statistics: list[Float64Array]) -> None:
@@ -367,8 +368,9 @@ class Views:
     def _collect(self, name: str, own: DepthMap, sparse: FloatArray, number: int) -> tuple[Evidence, list[Evidence]]:
         """The neighbours' depth, and all evidence of this round, the most reliable first."""
         neighbours = self._neighbours[name]
-        surfaces = {k: self._surface(other, number - 1) for k, other in enumerate(neighbours)}
-        trust = Contradictions(own, np.flatnonzero(is_measured(sparse)), surfaces).trust
+        surfaces = {k: self._after(number - 1, other, "surface") for k, other in enumerate(neighbours)}
+        known = {k: surfaces[k][self._after(number - 1, other, "known")] for k, other in enumerate(neighbours)}
+        trust = Contradictions(own, np.flatnonzero(is_measured(sparse)), known).trust
         close = range(min(CLOSE_NEIGHBOURS, len(neighbours)))
         chosen = {k: surfaces[k] for k in sorted({*close, *range(0, len(neighbours), NEIGHBOUR_STEP)})}
         carried = from_depth(own, chosen, trust)
@@ -382,12 +384,14 @@ class Views:
 
     def _map(self, name: str, number: int) -> DepthMap:
         """The depth of a view after a round; that of round 0 if it has no neighbours."""
-        view, number = self._views[name], number if self._neighbours.get(name) else 0
-        return DepthMap(self._store.get(part_of(number), name, "depth"), view.camera, view.camera_to_world)
+        return self._as_map(name, self._after(number, name, "depth"))
 
-    def _surface(self, name: str, number: int) -> Float64Array:
-        """Points of the depth of a view after a round; of round 0 if it has no neighbours."""
-        return self._store.get(part_of(number if self._neighbours.get(name) else 0), name, "surface")
+    def _after(self, number: int, name: str, array: str) -> NDArray[Any]:
+        """An array of a view after a round; that of round 0 if it has no neighbours."""
+        return self._store.get(part_of(number if self._neighbours.get(name) else 0), name, array)
+
+    def _as_map(self, name: str, depth: FloatArray) -> DepthMap:
+        return DepthMap(depth, self._views[name].camera, self._views[name].camera_to_world)
 
     def _points(self, name: str) -> Points:
         """The measurements of a view that passed the check, if there is one."""
