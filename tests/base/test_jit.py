@@ -1,4 +1,4 @@
-"""How numba's threads are started."""
+"""Loops that are shared among threads, and how the threads are started."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 import numba
 import numpy as np
 import pytest
-from numba import njit
+from numpy.typing import NDArray
 
-from leadline.base.jit import SERIAL_BELOW, WAITING, ParallelKernel
+from leadline.base.jit import SERIAL_BELOW, WAITING, parallel_loop
 
 PROGRAM = """
 import os
@@ -75,9 +75,42 @@ def test_settings_of_the_user_are_respected() -> None:
     assert int(spin_count(OMP_WAIT_POLICY="active")) > 1234
 
 
+@parallel_loop()
+def record(i, stack, row, factor, negative, nothing, pair, visits, threads):
+    """One step of a loop with every kind of argument that kernels have."""
+    if i == row.size:
+        raise MemoryError
+    value = stack[0, i, 0] * factor + pair[0] * row[i] + pair[1]
+    if negative and nothing is None:
+        value = -value
+    visits[i] += value
+    threads[i] = numba.get_thread_id()
+
+
+def run(count: int, size: int) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    rng = np.random.default_rng(count)
+    stack, row = rng.normal(size=(2, count, size // count)), rng.normal(size=count)
+    visits, threads = np.zeros(count), np.full(count, -1)
+    record[count](stack, row, 3.0, True, None, (2.0, 5), visits, threads)
+    return visits, threads, -(3.0 * stack[0, :, 0] + 2.0 * row + 5)
+
+
+@pytest.mark.parametrize("size", [SERIAL_BELOW // 2, SERIAL_BELOW])
+def test_every_step_is_done_once(size: int) -> None:
+    visits, threads, expected = run(100, size)
+    np.testing.assert_array_equal(visits, expected)
+    assert (threads >= 0).all()
+
+
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads to compare with one")
 def test_small_arrays_are_processed_by_one_thread() -> None:
-    threads = numba.get_num_threads()
-    in_use = ParallelKernel(njit(lambda _: numba.get_num_threads()))
-    assert in_use(np.zeros(SERIAL_BELOW - 1)) == 1
-    assert in_use(np.zeros(SERIAL_BELOW)) == numba.get_num_threads() == threads
+    """A stack of two planes is as large as one of them."""
+    assert len(set(run(100, SERIAL_BELOW - 100)[1])) == 1
+    if numba.threading_layer() == "omp":  # other layers may leave everything to one thread
+        assert len(set(run(100, SERIAL_BELOW)[1])) == numba.get_num_threads()
+
+
+@pytest.mark.parametrize("size", [SERIAL_BELOW // 2, SERIAL_BELOW])
+def test_a_lack_of_memory_in_a_step_is_reported(size: int) -> None:
+    with pytest.raises(MemoryError, match="a step of a compiled loop failed"):
+        record[6](np.zeros((1, 8, size // 8)), np.zeros(5), 1.0, False, None, (2.0, 5), np.zeros(8), np.zeros(8, int))

@@ -52,7 +52,7 @@ def sparsification(error, key):
 
 def relief(depth):
     found = np.empty(depth.size, np.float32)
-    uncertainty._reliefs(uncertainty._log_with_border(depth), np.arange(depth.size), found)
+    uncertainty._reliefs[depth.size](uncertainty._log_with_border(depth), np.arange(depth.size), found)
     return found.reshape(depth.shape)
 
 
@@ -247,7 +247,7 @@ def test_sigma_is_the_formula_of_the_docstring(rng):
     around = uncertainty._LocalMean(points, rng.exponential(size=60), shape, spacing, 1.0)
     coefficients = np.array([-2.0, 0.5, 0.8, 0.3])
     found = np.empty(shape, np.float32)
-    uncertainty._deviations(logs, left, near, far, around.log_nodes, spacing, coefficients, found)
+    uncertainty._deviations[len(found)](logs, left, near, far, around.log_nodes, spacing, coefficients, found)
     mean = around.at(np.arange(depth.size)).reshape(shape)
     features = uncertainty._features(near, mean, relief(depth), spacing)
     free = near > 0

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import update_wrapper
+from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 import numba
-from numba import njit
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, prange
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 # Sums may be reordered so that they vectorise. Stencils may not: (p - a) + (p - b) would become
 # 2 p - (a + b), which loses digits. Neither set contains 'nnan' or 'ninf', because NaN must propagate.
@@ -31,43 +36,167 @@ tenth longer."""
 _PACKAGE = Path(__file__).parents[1]
 
 
-def compiled(*, parallel: bool = False, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator of a kernel. Division follows IEEE: Python's ZeroDivisionError would be a branch in every loop.
+def compiled(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator of a kernel. Division follows IEEE: Python's ZeroDivisionError would be a branch in every loop."""
+    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath)  # type: ignore[no-any-return]
 
-    A parallel kernel can be called from several threads at a time, but not from another kernel.
+
+def called_by_kernels(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator of a function that only kernels call. Without the code that Python would need it compiles faster."""
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath, **options)  # type: ignore[no-any-return]
+
+
+def parallel_loop(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], ParallelLoop]:
+    """Decorator of one step of a loop whose steps are independent, ``def step(i, *arguments)``.
+
+    ``step[count](*arguments)`` runs the steps 0 to count - 1, shared among threads. It can be called from several
+    threads at a time, but not from a kernel.
     """
-    decorate = njit(cache=True, nogil=True, error_model="numpy", parallel=parallel, fastmath=fastmath)
-    return (lambda function: ParallelKernel(decorate(function))) if parallel else decorate  # type: ignore[no-any-return]
-
-
-class ParallelKernel:
-    """A compiled kernel with parallel loops, which threads enter one after the other where numba needs that.
-
-    On small arrays it runs on the calling thread alone.
-    """
-
-    def __init__(self, dispatcher: Any) -> None:
-        update_wrapper(self, dispatcher.py_func)
-        self._dispatcher = dispatcher
-
-    def __call__(self, *arguments: Any) -> Any:
-        with numba_lock():
-            threads = numba.get_num_threads()
-            if threads == 1 or max(getattr(argument, "size", 1) for argument in arguments) >= SERIAL_BELOW:
-                return self._dispatcher(*arguments)
-            numba.set_num_threads(1)
-            try:
-                return self._dispatcher(*arguments)
-            finally:
-                numba.set_num_threads(threads)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._dispatcher, name)
+    return lambda step: ParallelLoop(step, fastmath)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Decorator of a small function that is inlined into its callers."""
     return njit(inline="always", error_model="numpy")(function)
+
+
+class ParallelLoop:
+    """A compiled loop, which threads enter one after the other where numba needs that.
+
+    On small arrays it runs on the calling thread alone.
+    """
+
+    def __init__(self, step: Callable[..., Any], fastmath: set[str] | bool) -> None:
+        self.__doc__ = step.__doc__
+        self._step, self._fastmath = step, fastmath
+
+    def __getitem__(self, count: int) -> Callable[..., None]:
+        return partial(self._run, count)
+
+    @cached_property
+    def _kernel(self) -> Any:
+        numba_lock()  # starts the threads; numba would when it loads the compiled loop, but threads that spin
+        return compiled(fastmath=self._fastmath)(_with_loop(self._step))
+
+    def _run(self, count: int, *arguments: Any) -> None:
+        kernel = self._kernel
+        if _are_large(arguments) and numba.get_num_threads() > 1:
+            with numba_lock():
+                kernel(-1, count, True, *arguments)
+        else:
+            kernel(-1, count, False, *arguments)
+
+
+def _are_large(arguments: tuple[Any, ...]) -> bool:
+    """Whether there is an array, or one plane of a stack of them, that is worth to be shared among threads."""
+    for argument in arguments:
+        if type(argument) is np.ndarray:
+            size = argument.size
+            if size >= SERIAL_BELOW and (argument.ndim < 3 or size >= SERIAL_BELOW * len(argument)):
+                return True
+    return False
+
+
+_WITH_LOOP = """
+def {name}(_i, _count, _parallel, {arguments}):
+    if _i >= 0:
+        _step(_i, {arguments})
+    else:
+        _run(_loop, _count, _parallel, ({arguments},))
+"""
+
+
+def _with_loop(step: Callable[..., Any]) -> Any:
+    """A function of an index, a number of steps, whether they run in parallel, and the arguments of the step.
+
+    It does the step of this index, or all steps if the index is negative. All loops thus share the one in `_loop`,
+    which gets the address of this same function. A loop around the step in numba's way, with `prange`, would take LLVM
+    through the code of the step three times, and the calls in it through type inference once more.
+    """
+    arguments = ", ".join(list(inspect.signature(step).parameters)[1:])
+    source = _WITH_LOOP.format(name=step.__name__, arguments=arguments)
+    names = {"__name__": step.__module__, "_step": inlined(step), "_run": _run, "_loop": _loop}
+    exec(compile(source, step.__code__.co_filename, "exec"), names)  # the file of the step, where numba caches
+    return names[step.__name__]
+
+
+_ENTRY = types.intp, types.voidptr
+"""Arguments of an entry point: the index of a step, and where the arguments of the step are."""
+
+
+@intrinsic
+def _run(typing_context, loop, count, parallel, arguments):  # type: ignore[no-untyped-def]
+    """Do all steps of the function that is being compiled, by way of two functions that are made here.
+
+    One is an entry point that does a step, the other stores the arguments on its stack and calls `_loop`. Stored on the
+    stack of the function itself, they would slow down its steps by up to a quarter.
+    """
+    signature = types.none(loop, types.intp, types.boolean, arguments)
+    call_loop = loop.get_call_type(typing_context, (types.intp, types.boolean, types.intp, types.intp), {})
+
+    def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        convention, itself = context.call_conv, builder.function
+        types_of_start = types.intp, types.boolean, *arguments.types
+
+        def new_function(name: str, argument_types: Any) -> Any:
+            kind = convention.get_function_type(types.none, argument_types)
+            function = ir.Function(builder.module, kind, builder.module.get_unique_name(f"{itself.name}.{name}"))
+            function.linkage = "internal"
+            body = ir.IRBuilder(function.append_basic_block())
+            values = context.get_arg_packer(argument_types).from_arguments(body, convention.get_arguments(function))
+            return function, body, values
+
+        entry, body, (index, place) = new_function("entry", _ENTRY)
+        stored = body.load(body.bitcast(place, context.get_value_type(arguments).as_pointer()))
+        step = [index, index, cgutils.false_bit, *cgutils.unpack_tuple(body, stored)]
+        _call(context, body, itself, (types.intp, *types_of_start), step)
+        convention.return_value(body, context.get_dummy_value())
+
+        start, body, (count, parallel, *stored) = new_function("start", types_of_start)
+        start.attributes.add("noinline")
+        place = cgutils.alloca_once_value(body, context.make_tuple(body, arguments, stored))
+        addresses = [body.ptrtoint(pointer, count.type) for pointer in (entry, place)]
+        context.get_function(loop, call_loop)(body, [count, parallel, *addresses])
+        convention.return_value(body, context.get_dummy_value())
+
+        _call(context, builder, start, types_of_start, [*values[1:3], *cgutils.unpack_tuple(builder, values[3])])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def _fails(typing_context, entry, place, index):  # type: ignore[no-untyped-def]
+    """Do one step, by the addresses of its entry point and its arguments; whether an error occurred."""
+
+    def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        kind = context.call_conv.get_function_type(types.none, _ENTRY)
+        function, place = builder.inttoptr(values[0], kind.as_pointer()), builder.inttoptr(values[1], cgutils.voidptr_t)
+        status, _ = context.call_conv.call_function(builder, function, types.none, _ENTRY, [values[2], place])
+        return status.is_error
+
+    return types.boolean(types.intp, types.intp, types.intp), generate
+
+
+def _call(context: Any, builder: Any, function: Any, argument_types: Any, values: Any) -> None:
+    """Emit the call of a function without a result; its errors are passed on."""
+    status, _ = context.call_conv.call_function(builder, function, types.none, argument_types, values)
+    with cgutils.if_unlikely(builder, status.is_error):
+        context.call_conv.return_status_propagate(builder, status)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _loop(count, parallel, entry, place):  # type: ignore[no-untyped-def]
+    failed = 0
+    if parallel:
+        for i in prange(count):
+            failed += _fails(entry, place, np.int64(i))
+    else:
+        for i in range(count):
+            failed += _fails(entry, place, i)
+    if failed:  # errors in other threads cannot be passed on, but all that can fail in a kernel is an allocation
+        raise MemoryError("a step of a compiled loop failed")
 
 
 def numba_lock() -> AbstractContextManager[Any]:

@@ -11,12 +11,11 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import InputError, param
-from leadline.base.jit import EXACT, SUM, compiled, inlined
+from leadline.base.jit import EXACT, SUM, compiled, inlined, parallel_loop
 from leadline.bench.metrics import DELTA_BASE, PER_KM, TIGHT_DELTAS, DepthScores, Missing, NormalScores
 from leadline.geometry.cameras import Camera, CameraModel, require_camera
 
@@ -40,15 +39,15 @@ class Scorer:
             self._rays = _rays(camera, self.reference.shape)
             self._normals = np.empty((3, *self.reference.shape))
             self._angles = np.empty((self.reference.shape[0] - 2, self.reference.shape[1] - 2))
-            _reference_normals(self.reference, *self._rays, self._normals)
+            _reference_normals[len(self._angles)](self.reference, *self._rays, self._normals)
 
     def depth(self, prediction: FloatArray, mask: BoolArray, *, missing: Missing = "exclude") -> DepthScores:
         """The same scores as `metrics.depth_scores`."""
         prediction = self._check_shape(prediction)
         sums = np.empty((prediction.shape[0], 8))
-        _depth_sums(prediction, self.reference, mask, DELTA_BASE, sums)
+        _depth_sums[len(sums)](prediction, self.reference, mask, DELTA_BASE, sums)
         inverse_sums = np.empty((prediction.shape[0], 2 + len(TIGHT_DELTAS)))
-        _inverse_sums(prediction, self.reference, mask, *TIGHT_DELTAS, inverse_sums)
+        _inverse_sums[len(sums)](prediction, self.reference, mask, *TIGHT_DELTAS, inverse_sums)
         *totals, support, inside = sums.sum(axis=0)
         totals += (inverse_sums * (PER_KM, PER_KM**2, 1, 1, 1)).sum(axis=0).tolist()
         absent = int(inside - support)
@@ -96,7 +95,7 @@ class Scorer:
             return NormalScores()
         angles = self._angles[: rows[-1] - rows[0] + 1]
         sums = np.empty((angles.shape[0], 2))
-        _angles(prediction, *self._rays, self._normals, mask, rows[0], angles, sums)
+        _angles[len(angles)](prediction, *self._rays, self._normals, mask, rows[0], angles, sums)
         total, support = sums.sum(axis=0)
         if not support:
             return NormalScores()
@@ -126,7 +125,7 @@ def _rays(camera: CameraModel, shape: tuple[int, ...]) -> tuple[FloatArray, Floa
 def _median(angles: NDArray[np.float64], support: int) -> float:
     """Median of the finite entries: a histogram finds the one or two bins that contain it, which are then sorted."""
     counts = np.zeros((_BLOCKS, _BINS), np.int64)
-    _histogram(angles, counts)
+    _histogram[_BLOCKS](angles, counts)
     below = np.cumsum(counts.sum(axis=0))
     low, high = (int(np.searchsorted(below, rank, side="right")) for rank in ((support - 1) // 2, support // 2))
     found = np.empty(int(below[high] - (below[low - 1] if low else 0)))
@@ -136,55 +135,53 @@ def _median(angles: NDArray[np.float64], support: int) -> float:
     return float((found[(support - 1) // 2 - first] + found[support // 2 - first]) / 2)
 
 
-@compiled(parallel=True, fastmath=SUM)
-def _depth_sums(prediction, reference, mask, base, sums):  # type: ignore[no-untyped-def]
+@parallel_loop(fastmath=SUM)
+def _depth_sums(i, prediction, reference, mask, base, sums):  # type: ignore[no-untyped-def]
     """Sums per row: |e|, e^2, |e|/r, the three delta counts, scored pixels, and pixels of the mask with a reference."""
-    height, width = reference.shape
+    width = reference.shape[1]
     two, three = base * base, base * base * base
-    for i in prange(height):
-        error = square = relative = one_count = two_count = three_count = support = mask_count = 0.0
-        for j in range(width):
-            inside = mask[i, j] & (reference[i, j] > 0.0) & (reference[i, j] < np.inf)
-            scored = inside & (prediction[i, j] > 0.0) & (prediction[i, j] < np.inf)
-            mask_count += 1.0 if inside else 0.0
-            p = np.float64(prediction[i, j]) if scored else 1.0
-            r = np.float64(reference[i, j]) if scored else 1.0
-            weight = 1.0 if scored else 0.0
-            deviation = abs(p - r)
-            ratio = max(p / r, r / p)
-            error += deviation
-            square += deviation * deviation
-            relative += deviation / r
-            one_count += weight if ratio < base else 0.0
-            two_count += weight if ratio < two else 0.0
-            three_count += weight if ratio < three else 0.0
-            support += weight
-        sums[i, 0], sums[i, 1], sums[i, 2] = error, square, relative
-        sums[i, 3], sums[i, 4], sums[i, 5] = one_count, two_count, three_count
-        sums[i, 6], sums[i, 7] = support, mask_count
+    error = square = relative = one_count = two_count = three_count = support = mask_count = 0.0
+    for j in range(width):
+        inside = mask[i, j] & (reference[i, j] > 0.0) & (reference[i, j] < np.inf)
+        scored = inside & (prediction[i, j] > 0.0) & (prediction[i, j] < np.inf)
+        mask_count += 1.0 if inside else 0.0
+        p = np.float64(prediction[i, j]) if scored else 1.0
+        r = np.float64(reference[i, j]) if scored else 1.0
+        weight = 1.0 if scored else 0.0
+        deviation = abs(p - r)
+        ratio = max(p / r, r / p)
+        error += deviation
+        square += deviation * deviation
+        relative += deviation / r
+        one_count += weight if ratio < base else 0.0
+        two_count += weight if ratio < two else 0.0
+        three_count += weight if ratio < three else 0.0
+        support += weight
+    sums[i, 0], sums[i, 1], sums[i, 2] = error, square, relative
+    sums[i, 3], sums[i, 4], sums[i, 5] = one_count, two_count, three_count
+    sums[i, 6], sums[i, 7] = support, mask_count
 
 
-@compiled(parallel=True, fastmath=SUM)
-def _inverse_sums(prediction, reference, mask, tight, middle, wide, sums):  # type: ignore[no-untyped-def]
+@parallel_loop(fastmath=SUM)
+def _inverse_sums(i, prediction, reference, mask, tight, middle, wide, sums):  # type: ignore[no-untyped-def]
     """Sums per row over the scored pixels: |e| and e^2 of inverse depth in 1/m, and the counts of three ratios."""
-    height, width = reference.shape
-    for i in prange(height):
-        error = square = tight_count = middle_count = wide_count = 0.0
-        for j in range(width):
-            known = mask[i, j] & (reference[i, j] > 0.0) & (reference[i, j] < np.inf)
-            scored = known & (prediction[i, j] > 0.0) & (prediction[i, j] < np.inf)
-            p = np.float64(prediction[i, j]) if scored else 1.0
-            r = np.float64(reference[i, j]) if scored else 1.0
-            weight = 1.0 if scored else 0.0
-            deviation = abs(1.0 / p - 1.0 / r)
-            ratio = max(p / r, r / p)
-            error += deviation
-            square += deviation * deviation
-            tight_count += weight if ratio < tight else 0.0
-            middle_count += weight if ratio < middle else 0.0
-            wide_count += weight if ratio < wide else 0.0
-        sums[i, 0], sums[i, 1] = error, square
-        sums[i, 2], sums[i, 3], sums[i, 4] = tight_count, middle_count, wide_count
+    width = reference.shape[1]
+    error = square = tight_count = middle_count = wide_count = 0.0
+    for j in range(width):
+        known = mask[i, j] & (reference[i, j] > 0.0) & (reference[i, j] < np.inf)
+        scored = known & (prediction[i, j] > 0.0) & (prediction[i, j] < np.inf)
+        p = np.float64(prediction[i, j]) if scored else 1.0
+        r = np.float64(reference[i, j]) if scored else 1.0
+        weight = 1.0 if scored else 0.0
+        deviation = abs(1.0 / p - 1.0 / r)
+        ratio = max(p / r, r / p)
+        error += deviation
+        square += deviation * deviation
+        tight_count += weight if ratio < tight else 0.0
+        middle_count += weight if ratio < middle else 0.0
+        wide_count += weight if ratio < wide else 0.0
+    sums[i, 0], sums[i, 1] = error, square
+    sums[i, 2], sums[i, 3], sums[i, 4] = tight_count, middle_count, wide_count
 
 
 @inlined
@@ -240,33 +237,31 @@ def _angle(sine, cosine):  # type: ignore[no-untyped-def]
     return np.pi - angle if cosine < 0.0 else angle
 
 
-@compiled(parallel=True, fastmath=EXACT)
-def _reference_normals(depth, rays_x, rays_y, out):  # type: ignore[no-untyped-def]
-    height, width = depth.shape
-    for i in prange(1, height - 1):
-        for j in range(1, width - 1):
-            out[0, i, j], out[1, i, j], out[2, i, j] = _normal(depth, rays_x, rays_y, i, j)
+@parallel_loop(fastmath=EXACT)
+def _reference_normals(row, depth, rays_x, rays_y, out):  # type: ignore[no-untyped-def]
+    i = row + 1
+    for j in range(1, depth.shape[1] - 1):
+        out[0, i, j], out[1, i, j], out[2, i, j] = _normal(depth, rays_x, rays_y, i, j)
 
 
-@compiled(parallel=True, fastmath=EXACT)
-def _angles(depth, rays_x, rays_y, normals, mask, top, out, sums):  # type: ignore[no-untyped-def]
+@parallel_loop(fastmath=EXACT)
+def _angles(row, depth, rays_x, rays_y, normals, mask, top, out, sums):  # type: ignore[no-untyped-def]
     """Angle in degrees at each inner pixel from row `top` on, NaN if not scored; sum and number of angles per row."""
     width = depth.shape[1]
-    for row in prange(out.shape[0]):
-        i = top + row
-        for j in range(1, width - 1):
-            ax, ay, az = _normal(depth, rays_x, rays_y, i, j)
-            bx, by, bz = normals[0, i, j], normals[1, i, j], normals[2, i, j]
-            cx, cy, cz = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
-            angle = _angle(math.sqrt(cx * cx + cy * cy + cz * cz), ax * bx + ay * by + az * bz)
-            out[row, j - 1] = angle * _DEGREES if mask[i, j] else np.nan
-        total, count = 0.0, 0.0
-        for j in range(width - 2):
-            angle = out[row, j]
-            known = angle == angle
-            total += angle if known else 0.0
-            count += 1.0 if known else 0.0
-        sums[row, 0], sums[row, 1] = total, count
+    i = top + row
+    for j in range(1, width - 1):
+        ax, ay, az = _normal(depth, rays_x, rays_y, i, j)
+        bx, by, bz = normals[0, i, j], normals[1, i, j], normals[2, i, j]
+        cx, cy, cz = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
+        angle = _angle(math.sqrt(cx * cx + cy * cy + cz * cz), ax * bx + ay * by + az * bz)
+        out[row, j - 1] = angle * _DEGREES if mask[i, j] else np.nan
+    total, count = 0.0, 0.0
+    for j in range(width - 2):
+        angle = out[row, j]
+        known = angle == angle
+        total += angle if known else 0.0
+        count += 1.0 if known else 0.0
+    sums[row, 0], sums[row, 1] = total, count
 
 
 @inlined
@@ -274,15 +269,14 @@ def _bin(angle):  # type: ignore[no-untyped-def]
     return min(int(angle * (_BINS / 180.0)), _BINS - 1)
 
 
-@compiled(parallel=True)
-def _histogram(angles, counts):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _histogram(block, angles, counts):  # type: ignore[no-untyped-def]
     height, width = angles.shape
-    for block in prange(_BLOCKS):
-        for i in range(block * height // _BLOCKS, (block + 1) * height // _BLOCKS):
-            for j in range(width):
-                angle = angles[i, j]
-                if angle == angle:
-                    counts[block, _bin(angle)] += 1
+    for i in range(block * height // _BLOCKS, (block + 1) * height // _BLOCKS):
+        for j in range(width):
+            angle = angles[i, j]
+            if angle == angle:
+                counts[block, _bin(angle)] += 1
 
 
 @compiled()

@@ -47,10 +47,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray
-from leadline.base.jit import STENCIL, compiled, inlined
+from leadline.base.jit import STENCIL, compiled, inlined, parallel_loop
 from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours
 
 MAX_WEIGHT = 1000.0
@@ -172,7 +171,7 @@ def edge_weights(
     if edges is None:
         height, width = depth.shape
         edges = np.ones((height, width - 1), np.float32), np.ones((height - 1, width), np.float32)
-    _lower_weights(squares, contrast, *edges)
+    _lower_weights[len(squares)](squares, contrast, *edges)
     return edges, contrast
 
 
@@ -180,7 +179,7 @@ def squared_gradients(depth: Float32Array) -> tuple[Float32Array, float]:
     """Squared relative gradient at each pixel, averaged over both sides, and the mean relative gradient."""
     squares = np.empty(depth.shape, np.float32)
     sums = np.empty((depth.shape[0], 2))
-    _gradients(depth, squares, sums)
+    _gradients[len(depth)](depth, squares, sums)
     total, count = sums.sum(axis=0)
     return squares, float(total / count) if count else 0.0
 
@@ -211,39 +210,37 @@ def _square(a, b):  # type: ignore[no-untyped-def]
     return ratio * ratio if ratio == ratio else np.float32(0.0)
 
 
-@compiled(parallel=True, fastmath=STENCIL)
-def _gradients(depth, squares, sums):  # type: ignore[no-untyped-def]
+@parallel_loop(fastmath=STENCIL)
+def _gradients(i, depth, squares, sums):  # type: ignore[no-untyped-def]
     """|grad log depth|^2 of each pixel, averaged over both sides; per row the sum of |grad| and the number of
     pixels."""
     height, width = depth.shape
     half = np.float32(0.5)
-    for i in prange(height):
-        # At the border of the image a row is its own neighbour, with difference zero.
-        above, here, below = depth[max(i - 1, 0)], depth[i], depth[min(i + 1, height - 1)]
-        row = squares[i]
-        for j in range(width):
-            row[j] = half * (_square(here[j], above[j]) + _square(here[j], below[j]))
-        for j in range(1, width):
-            row[j] += half * _square(here[j], here[j - 1])
-        for j in range(width - 1):
-            row[j] += half * _square(here[j], here[j + 1])
-        total, count = 0.0, 0
-        for j in range(width):
-            total += np.float64(math.sqrt(row[j]))
-            count += here[j] == here[j]
-        sums[i, 0], sums[i, 1] = total, count
+    # At the border of the image a row is its own neighbour, with difference zero.
+    above, here, below = depth[max(i - 1, 0)], depth[i], depth[min(i + 1, height - 1)]
+    row = squares[i]
+    for j in range(width):
+        row[j] = half * (_square(here[j], above[j]) + _square(here[j], below[j]))
+    for j in range(1, width):
+        row[j] += half * _square(here[j], here[j - 1])
+    for j in range(width - 1):
+        row[j] += half * _square(here[j], here[j + 1])
+    total, count = 0.0, 0
+    for j in range(width):
+        total += np.float64(math.sqrt(row[j]))
+        count += here[j] == here[j]
+    sums[i, 0], sums[i, 1] = total, count
 
 
-@compiled(parallel=True, fastmath=STENCIL)
-def _lower_weights(squares, contrast, across, down):  # type: ignore[no-untyped-def]
+@parallel_loop(fastmath=STENCIL)
+def _lower_weights(i, squares, contrast, across, down):  # type: ignore[no-untyped-def]
     """Lower the weight of each pair of neighbours to that of the squared gradients at both pixels."""
     one, least = np.float32(1.0), np.float32(MIN_EDGE_WEIGHT)
     inverse = np.float32(0.5 / contrast**2) if contrast > 0.0 else np.float32(0.0)
     height, width = squares.shape
-    for i in prange(height):
-        row, below = squares[i], squares[min(i + 1, height - 1)]
-        for j in range(width - 1):
-            across[i, j] = min(across[i, j], max(one / (one + (row[j] + row[j + 1]) * inverse), least))
-        if i + 1 < height:
-            for j in range(width):
-                down[i, j] = min(down[i, j], max(one / (one + (row[j] + below[j]) * inverse), least))
+    row, below = squares[i], squares[min(i + 1, height - 1)]
+    for j in range(width - 1):
+        across[i, j] = min(across[i, j], max(one / (one + (row[j] + row[j + 1]) * inverse), least))
+    if i + 1 < height:
+        for j in range(width):
+            down[i, j] = min(down[i, j], max(one / (one + (row[j] + below[j]) * inverse), least))

@@ -35,11 +35,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import prange
 
 from leadline.base.arrays import Float32Array, FloatArray
 from leadline.base.errors import InputError, param
-from leadline.base.jit import compiled
+from leadline.base.jit import compiled, parallel_loop
 from leadline.core.fit.elementary import exp, log
 from leadline.core.inputs import Pairs
 from leadline.core.neighbours import MIN_NEIGHBOURS
@@ -158,17 +157,17 @@ def reconstruct_with(
     ratio = carried[1]
     earlier = ratio * calibrated if carried[0] is None else carried[0]
     residual, trust = np.empty_like(calibrated), np.empty_like(calibrated)
-    _compare(calibrated, earlier, ratio, residual, trust)
+    _compare[len(calibrated)](calibrated, earlier, ratio, residual, trust)
     sample = trust[::SAMPLE, ::SAMPLE]
     sample = sample[np.isfinite(sample)]
     if not sample.size:
         return *reconstruct_depth(pairs, calibrated, options, cache), 0.0  # no pixel is known
     centre = np.median(sample)
     typical = max(NORMAL_MEDIAN * float(np.median(np.abs(sample - centre))), INSIGNIFICANT)
-    _trust(trust, centre, np.float32(1.0 / (MAX_PRIOR_CHANGE * typical)))
+    _trust[len(trust)](trust, centre, np.float32(1.0 / (MAX_PRIOR_CHANGE * typical)))
     weights = _weights(pairs, calibrated, residual)
     predicted = np.empty_like(calibrated)
-    _predict(calibrated, _extend(residual, trust), weights, predicted)
+    _predict[len(predicted)](calibrated, _extend(residual, trust), weights, predicted)
     if pairs.count == 0:
         return *reconstruct_depth(pairs, predicted, options, cache), _mean_weight(trust, weights)
     known = known_of_measurements(pairs, predicted, options)
@@ -179,7 +178,7 @@ def reconstruct_with(
     difference = np.abs(np.log(earlier[::SAMPLE, ::SAMPLE] / depth[::SAMPLE, ::SAMPLE]))
     difference = difference[np.isfinite(difference)]
     typical = max(NORMAL_MEDIAN * float(np.median(difference)), 1e-6) if difference.size else 1.0
-    _damp(depth, earlier, trust, weights, 1.0 / (TYPICAL_DIFFERENCES * typical))
+    _damp[len(depth)](depth, earlier, trust, weights, 1.0 / (TYPICAL_DIFFERENCES * typical))
     depth.flat[pairs.where] = measured
     return depth, reconstruction, _mean_weight(trust, weights)
 
@@ -223,95 +222,89 @@ def _extend(residual: Float32Array, trust: Float32Array) -> Float32Array:
     while min(levels[-1][0].shape) > 2:
         fine = levels[-1]
         coarse = tuple(np.empty([-(-side // 2) for side in fine[0].shape], np.float32) for _ in range(2))
-        _push(*fine, *coarse)
+        _push[len(coarse[0])](*fine, *coarse)
         levels.append((coarse[0], coarse[1]))
     values, weights = levels.pop()
     total = float(weights.sum())
     extended = np.full_like(values, float((values * weights).sum()) / total if total > 0 else 0.0)
     for values, weights in reversed(levels):
         finer = np.empty_like(values)
-        _pull(values, weights, extended, finer)
+        _pull[len(finer)](values, weights, extended, finer)
         extended = finer
     return extended
 
 
-@compiled(parallel=True)
-def _compare(calibrated, depth, ratio, residual, change):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _compare(i, calibrated, depth, ratio, residual, change):  # type: ignore[no-untyped-def]
     """The carried residual log(c / t), and the change of the prior log(c / (ratio t)); both NaN where unknown."""
-    height, width = calibrated.shape
-    for i in prange(height):
-        for j in range(width):
-            quotient = np.float64(depth[i, j]) / np.float64(calibrated[i, j])
-            other = quotient / np.float64(ratio[i, j])
-            known = quotient > 0 and other > 0  # False for NaN
-            residual[i, j] = log(quotient if known else 1.0) if known else np.nan
-            change[i, j] = log(other if known else 1.0) if known else np.nan
+    width = calibrated.shape[1]
+    for j in range(width):
+        quotient = np.float64(depth[i, j]) / np.float64(calibrated[i, j])
+        other = quotient / np.float64(ratio[i, j])
+        known = quotient > 0 and other > 0  # False for NaN
+        residual[i, j] = log(quotient if known else 1.0) if known else np.nan
+        change[i, j] = log(other if known else 1.0) if known else np.nan
 
 
-@compiled(parallel=True)
-def _trust(change, centre, inverse):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _trust(i, change, centre, inverse):  # type: ignore[no-untyped-def]
     """Replace the change of the prior by the trust in the carried residual, between 0 and 1; 0 where unknown."""
     one = np.float32(1.0)
-    for i in prange(change.shape[0]):
-        for j in range(change.shape[1]):
-            x = (change[i, j] - centre) * inverse
-            value = one / (one + x * x)
-            change[i, j] = value * value if value == value else np.float32(0.0)
+    for j in range(change.shape[1]):
+        x = (change[i, j] - centre) * inverse
+        value = one / (one + x * x)
+        change[i, j] = value * value if value == value else np.float32(0.0)
 
 
-@compiled(parallel=True)
-def _push(values, weights, coarse, coarse_weights):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _push(i, values, weights, coarse, coarse_weights):  # type: ignore[no-untyped-def]
     """Weighted means of 2 x 2 pixels, and the sums of their weights, at most 1."""
     height, width = values.shape
     zero = np.float32(0.0)
-    for i in prange(coarse.shape[0]):
-        for j in range(coarse.shape[1]):
-            total, weight = zero, zero
-            for a in range(2 * i, min(2 * i + 2, height)):
-                for b in range(2 * j, min(2 * j + 2, width)):
-                    if weights[a, b] > zero:
-                        total += weights[a, b] * values[a, b]
-                        weight += weights[a, b]
-            coarse[i, j] = total / weight if weight > zero else zero
-            coarse_weights[i, j] = min(weight, np.float32(1.0))
+    for j in range(coarse.shape[1]):
+        total, weight = zero, zero
+        for a in range(2 * i, min(2 * i + 2, height)):
+            for b in range(2 * j, min(2 * j + 2, width)):
+                if weights[a, b] > zero:
+                    total += weights[a, b] * values[a, b]
+                    weight += weights[a, b]
+        coarse[i, j] = total / weight if weight > zero else zero
+        coarse_weights[i, j] = min(weight, np.float32(1.0))
 
 
-@compiled(parallel=True)
-def _pull(values, weights, coarse, finer):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _pull(i, values, weights, coarse, finer):  # type: ignore[no-untyped-def]
     """`values` by their weights, and bilinear interpolation of the coarser level by the rest."""
     near, far = np.float32(0.75), np.float32(0.25)
     last_row, last_column = coarse.shape[0] - 1, coarse.shape[1] - 1
-    for i in prange(values.shape[0]):
-        here, other = i // 2, min(max(i // 2 + (1 if i % 2 else -1), 0), last_row)
-        for j in range(values.shape[1]):
-            k = j // 2
-            m = min(max(k + (1 if j % 2 else -1), 0), last_column)
-            mean = near * (near * coarse[here, k] + far * coarse[here, m])
-            mean += far * (near * coarse[other, k] + far * coarse[other, m])
-            w = weights[i, j]
-            finer[i, j] = mean + w * (values[i, j] - mean) if w > 0 else mean
+    here, other = i // 2, min(max(i // 2 + (1 if i % 2 else -1), 0), last_row)
+    for j in range(values.shape[1]):
+        k = j // 2
+        m = min(max(k + (1 if j % 2 else -1), 0), last_column)
+        mean = near * (near * coarse[here, k] + far * coarse[here, m])
+        mean += far * (near * coarse[other, k] + far * coarse[other, m])
+        w = weights[i, j]
+        finer[i, j] = mean + w * (values[i, j] - mean) if w > 0 else mean
 
 
-@compiled(parallel=True)
-def _predict(calibrated, extended, weights, predicted):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _predict(i, calibrated, extended, weights, predicted):  # type: ignore[no-untyped-def]
     """The depth t exp(w m), about which the residual is solved."""
-    height, width = calibrated.shape
-    for i in prange(height):
-        for j in range(width):
-            predicted[i, j] = calibrated[i, j] * exp(np.float64(weights[i, j] * extended[i, j]))
+    width = calibrated.shape[1]
+    for j in range(width):
+        predicted[i, j] = calibrated[i, j] * exp(np.float64(weights[i, j] * extended[i, j]))
 
 
-@compiled(parallel=True)
-def _damp(depth, carried, trust, weights, inverse):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _damp(i, depth, carried, trust, weights, inverse):  # type: ignore[no-untyped-def]
     """Move the depth towards the carried depth, by a share that decreases with their difference."""
-    height, width = depth.shape
-    for i in prange(height):
-        for j in range(width):
-            quotient = np.float64(carried[i, j]) / np.float64(depth[i, j])
-            if trust[i, j] > 0 and quotient > 0:
-                difference = log(quotient)
-                share = DAMPING / MAX_WEIGHT * weights[i, j] * trust[i, j] / (1.0 + (difference * inverse) ** 2)
-                depth[i, j] *= exp(share * difference)
+    width = depth.shape[1]
+    for j in range(width):
+        quotient = np.float64(carried[i, j]) / np.float64(depth[i, j])
+        if trust[i, j] > 0 and quotient > 0:
+            difference = log(quotient)
+            share = DAMPING / MAX_WEIGHT * weights[i, j] * trust[i, j] / (1.0 + (difference * inverse) ** 2)
+            depth[i, j] *= exp(share * difference)
 
 
 @compiled()

@@ -88,11 +88,11 @@ def compile_solver(*, general: bool) -> None:
         thin_plate.build_thin_plate(code, operator.edges, operator.mass, 1.0)
     else:
         membrane.build_membrane(code, 1.0)
-    kernels.update_solution(field, x, y, z, 0.0, np.zeros(kernels.block_count(SHAPE[0])))
-    kernels.update_direction(x, y, np.float32(0))
+    kernels.update_solution[1](field, x, y, z, 0.0, np.zeros(kernels.block_count(SHAPE[0])))
+    kernels.update_direction[1](x, y, np.float32(0))
     operator.apply(x, y)
     for dtype in (np.float32, np.float64):
-        kernels.correct_depth(np.zeros(SHAPE, np.float32), field, np.zeros(SHAPE, dtype))
+        kernels.correct_depth[1](np.zeros(SHAPE, np.float32), field, np.zeros(SHAPE, dtype))
 
 
 def _empty_thin_plate(operator: Operator) -> VCycle:

@@ -7,11 +7,10 @@ proportional to the number of pixels, for any number of measurements that are sp
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, Float64Array, IndexArray
-from leadline.base.jit import compiled
+from leadline.base.jit import parallel_loop
 
 MIN_NEIGHBOURS = 4
 """Other measurements that the square around a measurement must contain; with fewer it is enlarged."""
@@ -74,7 +73,7 @@ class Neighbours:
         """
         distance, spread = np.empty(values.size), np.empty(values.size)
         counted = np.ones(values.size, np.bool_) if counted is None else counted
-        _compare(self.nearest, self.counts, counted, values, distance, spread)
+        _compare[values.size](self.nearest, self.counts, counted, values, distance, spread)
         return distance, spread
 
 
@@ -91,57 +90,55 @@ def _search(
     capacity = min(MAX_NEIGHBOURS, where.size - 1) if in_squares else enough
     nearest = np.empty((where.size, capacity), np.int32)
     counts, half_width = np.empty(where.size, np.int32), np.empty(where.size, np.int32)
-    _search_rings(index, where, enough, in_squares, nearest, counts, half_width)
+    _search_rings[where.size](index, where, enough, in_squares, nearest, counts, half_width)
     return nearest, counts, half_width
 
 
-@compiled(parallel=True)
-def _search_rings(index, where, enough, in_squares, nearest, counts, half_width):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _search_rings(k, index, where, enough, in_squares, nearest, counts, half_width):  # type: ignore[no-untyped-def]
     height, width = index.shape
     capacity = nearest.shape[1]
-    for k in prange(where.size):
-        row, column = where[k] // width, where[k] % width
-        squares = np.full(capacity, np.iinfo(np.int64).max)  # squared distances, ascending
-        n, radius = 0, 0
-        # Pixels outside the square of half-width `radius` are farther than `radius`, but those in its corners are too.
-        while n < enough or (not in_squares and squares[enough - 1] > radius * radius):
-            radius += 1
-            for i in range(max(row - radius, 0), min(row + radius + 1, height)):
-                step = 1 if abs(i - row) == radius else 2 * radius  # whole rows at top and bottom, else the two ends
-                for j in range(column - radius, column + radius + 1, step):
-                    if 0 <= j < width and index[i, j] >= 0:
-                        square = (i - row) ** 2 + (j - column) ** 2
-                        if n == capacity and square >= squares[n - 1]:
-                            continue
-                        place = min(n, capacity - 1)
-                        while place > 0 and squares[place - 1] > square:
-                            squares[place], nearest[k, place] = squares[place - 1], nearest[k, place - 1]
-                            place -= 1
-                        squares[place], nearest[k, place] = square, index[i, j]
-                        n = min(n + 1, capacity)
-        counts[k], half_width[k] = n, radius
+    row, column = where[k] // width, where[k] % width
+    squares = np.full(capacity, np.iinfo(np.int64).max)  # squared distances, ascending
+    n, radius = 0, 0
+    # Pixels outside the square of half-width `radius` are farther than `radius`, but those in its corners are too.
+    while n < enough or (not in_squares and squares[enough - 1] > radius * radius):
+        radius += 1
+        for i in range(max(row - radius, 0), min(row + radius + 1, height)):
+            step = 1 if abs(i - row) == radius else 2 * radius  # whole rows at top and bottom, else the two ends
+            for j in range(column - radius, column + radius + 1, step):
+                if 0 <= j < width and index[i, j] >= 0:
+                    square = (i - row) ** 2 + (j - column) ** 2
+                    if n == capacity and square >= squares[n - 1]:
+                        continue
+                    place = min(n, capacity - 1)
+                    while place > 0 and squares[place - 1] > square:
+                        squares[place], nearest[k, place] = squares[place - 1], nearest[k, place - 1]
+                        place -= 1
+                    squares[place], nearest[k, place] = square, index[i, j]
+                    n = min(n + 1, capacity)
+    counts[k], half_width[k] = n, radius
 
 
-@compiled(parallel=True)
-def _compare(nearest, counts, counted, values, distance, spread):  # type: ignore[no-untyped-def]
-    for k in prange(values.size):
-        found = np.empty(nearest.shape[1])
-        count = 0
-        for other in nearest[k, : counts[k]]:
-            if counted[other]:
-                place = count
-                while place > 0 and found[place - 1] > values[other]:  # insertion sort, since they are few
-                    found[place] = found[place - 1]
-                    place -= 1
-                found[place] = values[other]
-                count += 1
-        distance[k] = spread[k] = 0.0
-        if count == 0:
-            continue
-        median = (found[(count - 1) // 2] + found[count // 2]) / 2
-        distance[k] = abs(values[k] - median)
-        first, last = 0, count - 1
-        for _ in range(min(3, count)):  # the values are sorted, so that the largest distances are at the ends
-            below, above = median - found[first], found[last] - median
-            spread[k] = max(below, above)
-            first, last = (first + 1, last) if below > above else (first, last - 1)
+@parallel_loop()
+def _compare(k, nearest, counts, counted, values, distance, spread):  # type: ignore[no-untyped-def]
+    found = np.empty(nearest.shape[1])
+    count = 0
+    for other in nearest[k, : counts[k]]:
+        if counted[other]:
+            place = count
+            while place > 0 and found[place - 1] > values[other]:  # insertion sort, since they are few
+                found[place] = found[place - 1]
+                place -= 1
+            found[place] = values[other]
+            count += 1
+    distance[k] = spread[k] = 0.0
+    if count == 0:
+        return
+    median = (found[(count - 1) // 2] + found[count // 2]) / 2
+    distance[k] = abs(values[k] - median)
+    first, last = 0, count - 1
+    for _ in range(min(3, count)):  # the values are sorted, so that the largest distances are at the ends
+        below, above = median - found[first], found[last] - median
+        spread[k] = max(below, above)
+        first, last = (first + 1, last) if below > above else (first, last - 1)

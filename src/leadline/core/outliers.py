@@ -38,11 +38,10 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray
-from leadline.base.jit import compiled
+from leadline.base.jit import called_by_kernels, parallel_loop
 from leadline.core.neighbours import Neighbours, nearest_others
 from leadline.core.options import FitOptions
 
@@ -177,19 +176,19 @@ def find_isolated(
         passes = [(count, MEDIAN_THRESHOLD, False) for count in MEDIAN_PASSES]
         passes += [(count, PLANE_THRESHOLD, True) for count in PLANE_PASSES]
         for count, factor, with_plane in passes:
-            _medians(nearest, g, keep, count, centre, spread)
+            _medians[g.size](nearest, g, keep, count, centre, spread)
             if with_plane:
-                _planes(nearest, rows, columns, g, keep, count, centre, spread)
+                _planes[g.size](nearest, rows, columns, g, keep, count, centre, spread)
             deviation = g - centre
             typical = MAD_TO_SIGMA * float(np.median(np.abs(deviation[keep])))
             threshold = factor * np.sqrt((MAD_TO_SIGMA * spread) ** 2 + typical**2 + own**2)
-            _supports(nearest, g, keep, count, 2.0 * typical, support)
+            _supports[g.size](nearest, g, keep, count, 2.0 * typical, support)
             keep = (np.abs(deviation) <= threshold) | (support >= MIN_SUPPORT)
     out = ~keep
     return Outliers(where[out], deviation[out], threshold[out], np.zeros(int(out.sum()), np.int32))
 
 
-@compiled()
+@called_by_kernels()
 def _kept_values(others, values, keep, count, found):  # type: ignore[no-untyped-def]
     """Write the values of the first `count` neighbours that are kept to `found`, and return their number."""
     n = 0
@@ -200,74 +199,71 @@ def _kept_values(others, values, keep, count, found):  # type: ignore[no-untyped
     return n
 
 
-@compiled(parallel=True)
-def _medians(nearest, values, keep, count, centre, spread):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _medians(k, nearest, values, keep, count, centre, spread):  # type: ignore[no-untyped-def]
     """Median and median absolute deviation of each measurement's neighbours; its own value and 0 if none is kept."""
-    for k in prange(values.size):
-        found = np.empty(nearest.shape[1])
-        n = _kept_values(nearest[k], values, keep, count, found)
-        centre[k] = np.median(found[:n]) if n else values[k]
-        spread[k] = np.median(np.abs(found[:n] - centre[k])) if n else 0.0
+    found = np.empty(nearest.shape[1])
+    n = _kept_values(nearest[k], values, keep, count, found)
+    centre[k] = np.median(found[:n]) if n else values[k]
+    spread[k] = np.median(np.abs(found[:n] - centre[k])) if n else 0.0
 
 
-@compiled(parallel=True)
-def _planes(nearest, rows, columns, values, keep, count, centre, spread):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _planes(k, nearest, rows, columns, values, keep, count, centre, spread):  # type: ignore[no-untyped-def]
     """Replace centre and spread by those of a robust plane, where there are enough neighbours for one.
 
     The plane is fitted by iteratively reweighted least squares that starts from the median. A small penalty on its
     slopes keeps the one across determined where all neighbours lie in one line.
     """
-    for k in prange(values.size):
-        found, down, across = np.empty(count), np.empty(count), np.empty(count)
-        n, reach = 0, 1.0
-        for other in nearest[k]:
-            if keep[other] and n < count:
-                found[n], down[n], across[n] = values[other], rows[other] - rows[k], columns[other] - columns[k]
-                reach = max(reach, abs(down[n]), abs(across[n]))
-                n += 1
-        if n < _MIN_FOR_PLANE:
-            continue
-        level, deviation = centre[k], spread[k]
-        slope_down, slope_across = 0.0, 0.0
-        for _ in range(_PLANE_ITERATIONS):
-            width = 2.0 * max(MAD_TO_SIGMA * deviation, _ROUNDING)
-            w0, wx, wy, wxx, wxy, wyy, wv, wxv, wyv = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-            for m in range(n):
-                x, y = down[m] / reach, across[m] / reach
-                off = (found[m] - level - slope_down * x - slope_across * y) / width
-                weight = 1.0 / (1.0 + off * off) ** 2
-                w0 += weight
-                wx += weight * x
-                wy += weight * y
-                wxx += weight * x * x
-                wxy += weight * x * y
-                wyy += weight * y * y
-                wv += weight * found[m]
-                wxv += weight * x * found[m]
-                wyv += weight * y * found[m]
-            # With the level eliminated, two equations for the slopes about the weighted means remain.
-            a = wxx - wx * wx / w0 + _SLOPE_PENALTY * w0
-            b = wxy - wx * wy / w0
-            c = wyy - wy * wy / w0 + _SLOPE_PENALTY * w0
-            p, q = wxv - wx * wv / w0, wyv - wy * wv / w0
-            determinant = a * c - b * b
-            slope_down, slope_across = (c * p - b * q) / determinant, (a * q - b * p) / determinant
-            level = (wv - slope_down * wx - slope_across * wy) / w0
-            off_plane = np.empty(n)
-            for m in range(n):
-                plane = level + slope_down * down[m] / reach + slope_across * across[m] / reach
-                off_plane[m] = abs(found[m] - plane)
-            deviation = np.median(off_plane)
-        centre[k], spread[k] = level, deviation
-
-
-@compiled(parallel=True)
-def _supports(nearest, values, keep, count, reach, support):  # type: ignore[no-untyped-def]
-    """Share of a measurement's neighbours within `reach` of its value; 1 if no neighbour is kept."""
-    for k in prange(values.size):
-        found = np.empty(nearest.shape[1])
-        n = _kept_values(nearest[k], values, keep, count, found)
-        near = 0
+    found, down, across = np.empty(count), np.empty(count), np.empty(count)
+    n, reach = 0, 1.0
+    for other in nearest[k]:
+        if keep[other] and n < count:
+            found[n], down[n], across[n] = values[other], rows[other] - rows[k], columns[other] - columns[k]
+            reach = max(reach, abs(down[n]), abs(across[n]))
+            n += 1
+    if n < _MIN_FOR_PLANE:
+        return
+    level, deviation = centre[k], spread[k]
+    slope_down, slope_across = 0.0, 0.0
+    for _ in range(_PLANE_ITERATIONS):
+        width = 2.0 * max(MAD_TO_SIGMA * deviation, _ROUNDING)
+        w0, wx, wy, wxx, wxy, wyy, wv, wxv, wyv = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for m in range(n):
-            near += abs(found[m] - values[k]) <= reach
-        support[k] = near / n if n else 1.0
+            x, y = down[m] / reach, across[m] / reach
+            off = (found[m] - level - slope_down * x - slope_across * y) / width
+            weight = 1.0 / (1.0 + off * off) ** 2
+            w0 += weight
+            wx += weight * x
+            wy += weight * y
+            wxx += weight * x * x
+            wxy += weight * x * y
+            wyy += weight * y * y
+            wv += weight * found[m]
+            wxv += weight * x * found[m]
+            wyv += weight * y * found[m]
+        # With the level eliminated, two equations for the slopes about the weighted means remain.
+        a = wxx - wx * wx / w0 + _SLOPE_PENALTY * w0
+        b = wxy - wx * wy / w0
+        c = wyy - wy * wy / w0 + _SLOPE_PENALTY * w0
+        p, q = wxv - wx * wv / w0, wyv - wy * wv / w0
+        determinant = a * c - b * b
+        slope_down, slope_across = (c * p - b * q) / determinant, (a * q - b * p) / determinant
+        level = (wv - slope_down * wx - slope_across * wy) / w0
+        off_plane = np.empty(n)
+        for m in range(n):
+            plane = level + slope_down * down[m] / reach + slope_across * across[m] / reach
+            off_plane[m] = abs(found[m] - plane)
+        deviation = np.median(off_plane)
+    centre[k], spread[k] = level, deviation
+
+
+@parallel_loop()
+def _supports(k, nearest, values, keep, count, reach, support):  # type: ignore[no-untyped-def]
+    """Share of a measurement's neighbours within `reach` of its value; 1 if no neighbour is kept."""
+    found = np.empty(nearest.shape[1])
+    n = _kept_values(nearest[k], values, keep, count, found)
+    near = 0
+    for m in range(n):
+        near += abs(found[m] - values[k]) <= reach
+    support[k] = near / n if n else 1.0

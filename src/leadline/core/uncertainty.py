@@ -37,10 +37,9 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numba import prange
 
 from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray
-from leadline.base.jit import STENCIL, compiled
+from leadline.base.jit import STENCIL, called_by_kernels, parallel_loop
 from leadline.core.fit.elementary import exp, log
 from leadline.core.neighbours import nearest_others
 
@@ -86,7 +85,7 @@ def log_deviation(
         predicted = complete_without(left_out)
         log_predicted, distance_without = _log_with_border(predicted), distance_to(where[~left_out], shape)
         relief = np.empty(np.count_nonzero(left_out), np.float32)
-        _reliefs(log_predicted, where[left_out], relief)
+        _reliefs[relief.size](log_predicted, where[left_out], relief)
         reliefs.append(relief)
         errors.append(_errors(predicted.flat[where[left_out]], measured[left_out], own[left_out]))
         distances.append(distance_without.flat[where[left_out]])
@@ -104,7 +103,8 @@ def log_deviation(
     result = np.empty(shape, np.float32)
     log_depth = _log_with_border(depth)
     # log_predicted and distance_without are now those without the quadrants
-    _deviations(log_depth, log_predicted, distance, distance_without, around.log_nodes, spacing, coefficients, result)
+    maps = log_depth, log_predicted, distance, distance_without
+    _deviations[len(result)](*maps, around.log_nodes, spacing, coefficients, result)
     result.flat[where] = own
     return result
 
@@ -240,7 +240,7 @@ def distance_to(where: IndexArray, shape: tuple[int, int]) -> Float32Array:
     return distance_transform_edt(elsewhere).astype(np.float32)  # type: ignore[no-any-return]
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _relief_row(above, here, below, relief):  # type: ignore[no-untyped-def]
     """Relief of a row of pixels from three rows of log depth, which have one more pixel at each end."""
     none, one = np.float32(0.0), np.float32(1.0)
@@ -259,40 +259,38 @@ def _relief_row(above, here, below, relief):  # type: ignore[no-untyped-def]
         relief[j] = math.sqrt(max(none, share * square - (share * total) * (share * total)))
 
 
-@compiled(parallel=True)
-def _reliefs(logs, where, relief):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _reliefs(n, logs, where, relief):  # type: ignore[no-untyped-def]
     """Standard deviation of log depth in the square of nine pixels around each of `where`, of those that are valid."""
     width = logs.shape[1] - 2
-    for n in prange(where.size):
-        i, j = where[n] // width, where[n] % width
-        square = logs[i : i + 3, j : j + 3]
-        _relief_row(square[0], square[1], square[2], relief[n : n + 1])
+    i, j = where[n] // width, where[n] % width
+    square = logs[i : i + 3, j : j + 3]
+    _relief_row(square[0], square[1], square[2], relief[n : n + 1])
 
 
-@compiled(parallel=True, fastmath=STENCIL)
+@parallel_loop(fastmath=STENCIL)
 def _deviations(  # type: ignore[no-untyped-def]
-    logs, logs_without, distance, distance_without, nodes, spacing, coefficients, deviation
+    i, logs, logs_without, distance, distance_without, nodes, spacing, coefficients, deviation
 ):
     """Sigma of every pixel; `nodes` are the logarithms of the local mean errors."""
-    height, width = deviation.shape
+    width = deviation.shape[1]
     constant, by_distance, by_mean, by_relief = coefficients
     constant -= by_distance * math.log(spacing)
-    for i in prange(height):
-        k = int(i / spacing)
-        f = i / spacing - k
-        row = by_mean * ((1.0 - f) * nodes[k] + f * nodes[k + 1]) + constant
-        power, relief = np.empty(width, np.float32), np.empty(width, np.float32)
-        for j in range(width):
-            m = int(j / spacing)
-            power[j] = row[m] + (j / spacing - m) * (row[m + 1] - row[m])
-        _relief_row(logs[i], logs[i + 1], logs[i + 2], relief)
-        _sigma_row(
-            power, relief, logs[i + 1], logs_without[i + 1], distance[i], distance_without[i], by_distance, by_relief,
-            deviation[i],
-        )  # fmt: skip
+    k = int(i / spacing)
+    f = i / spacing - k
+    row = by_mean * ((1.0 - f) * nodes[k] + f * nodes[k + 1]) + constant
+    power, relief = np.empty(width, np.float32), np.empty(width, np.float32)
+    for j in range(width):
+        m = int(j / spacing)
+        power[j] = row[m] + (j / spacing - m) * (row[m + 1] - row[m])
+    _relief_row(logs[i], logs[i + 1], logs[i + 2], relief)
+    _sigma_row(
+        power, relief, logs[i + 1], logs_without[i + 1], distance[i], distance_without[i], by_distance, by_relief,
+        deviation[i],
+    )  # fmt: skip
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _sigma_row(  # type: ignore[no-untyped-def]
     power, relief, logs, logs_without, distance, distance_without, by_distance, by_relief, deviation
 ):

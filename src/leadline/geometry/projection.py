@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 from scipy import ndimage
 
 from leadline.base.arrays import BoolArray, FloatArray, as_map, is_measured
 from leadline.base.errors import InputError, param
-from leadline.base.jit import compiled
+from leadline.base.jit import called_by_kernels, parallel_loop
 from leadline.geometry.cameras import Camera, CameraModel, ColmapCamera
 from leadline.geometry.poses import Transform, as_transform, transform_points
 
@@ -183,7 +183,7 @@ def see_through(depth: FloatArray, radius: int, ratio: float) -> BoolArray:
         )
     depth = as_map(depth, "depth")
     hidden = np.zeros(depth.shape, dtype=np.bool_)
-    _mark_see_through(_replace_empty(depth), radius, ratio, hidden)
+    _mark_see_through[len(depth)](_replace_empty(depth), radius, ratio, hidden)
     return hidden
 
 
@@ -209,7 +209,7 @@ def _render_perspective(
 ) -> tuple[NDArray[np.float32], int]:
     buffers = np.full((get_num_threads(), *shape), np.inf, dtype=np.float32)
     in_image = np.zeros(len(buffers), dtype=np.int64)
-    _project(points, transform, lens, box, buffers, in_image)
+    _project[len(buffers)](points, transform, lens, box, buffers, in_image)
     nearest: NDArray[np.float32] = buffers.min(axis=0)
     nearest[np.isinf(nearest)] = np.nan
     return nearest, int(in_image.sum())
@@ -241,51 +241,49 @@ def _replace_empty(depth: FloatArray) -> FloatArray:
     return np.where(is_measured(depth), depth, depth.dtype.type(np.inf))
 
 
-@compiled(parallel=True)
-def _project(points: Any, transform: Any, lens: Any, box: Any, buffers: Any, in_image: Any) -> None:
+@parallel_loop()
+def _project(part: int, points: Any, transform: Any, lens: Any, box: Any, buffers: Any, in_image: Any) -> None:
     parts, height, width = buffers.shape
     fx, fy, cx, cy, k1, k2, p1, p2 = lens
-    for part in prange(parts):
-        for n in range(part * len(points) // parts, (part + 1) * len(points) // parts):
-            x, y, z = np.float64(points[n, 0]), np.float64(points[n, 1]), np.float64(points[n, 2])
-            depth = transform[2, 0] * x + transform[2, 1] * y + transform[2, 2] * z + transform[2, 3]
-            if not depth > 0:
-                continue
-            u = (transform[0, 0] * x + transform[0, 1] * y + transform[0, 2] * z + transform[0, 3]) / depth
-            v = (transform[1, 0] * x + transform[1, 1] * y + transform[1, 2] * z + transform[1, 3]) / depth
-            if not (box[0, 0] <= u <= box[1, 0] and box[0, 1] <= v <= box[1, 1]):
-                continue
-            square = u * u + v * v
-            radial = 1 + square * (k1 + square * k2)
-            # In COLMAP's convention pixel areas begin at integers, so the pixel of a position is its floor.
-            column = np.floor(fx * (u * radial + 2 * p1 * u * v + p2 * (square + 2 * u * u)) + cx)
-            row = np.floor(fy * (v * radial + 2 * p2 * u * v + p1 * (square + 2 * v * v)) + cy)
-            if 0 <= column < width and 0 <= row < height:
-                i, j = int(row), int(column)
-                in_image[part] += 1
-                if depth < buffers[part, i, j]:
-                    buffers[part, i, j] = depth
+    for n in range(part * len(points) // parts, (part + 1) * len(points) // parts):
+        x, y, z = np.float64(points[n, 0]), np.float64(points[n, 1]), np.float64(points[n, 2])
+        depth = transform[2, 0] * x + transform[2, 1] * y + transform[2, 2] * z + transform[2, 3]
+        if not depth > 0:
+            continue
+        u = (transform[0, 0] * x + transform[0, 1] * y + transform[0, 2] * z + transform[0, 3]) / depth
+        v = (transform[1, 0] * x + transform[1, 1] * y + transform[1, 2] * z + transform[1, 3]) / depth
+        if not (box[0, 0] <= u <= box[1, 0] and box[0, 1] <= v <= box[1, 1]):
+            continue
+        square = u * u + v * v
+        radial = 1 + square * (k1 + square * k2)
+        # In COLMAP's convention pixel areas begin at integers, so the pixel of a position is its floor.
+        column = np.floor(fx * (u * radial + 2 * p1 * u * v + p2 * (square + 2 * u * u)) + cx)
+        row = np.floor(fy * (v * radial + 2 * p2 * u * v + p1 * (square + 2 * v * v)) + cy)
+        if 0 <= column < width and 0 <= row < height:
+            i, j = int(row), int(column)
+            in_image[part] += 1
+            if depth < buffers[part, i, j]:
+                buffers[part, i, j] = depth
 
 
-@compiled(parallel=True)
-def _mark_see_through(depth: Any, radius: int, ratio: float, hidden: Any) -> None:
+@parallel_loop()
+def _mark_see_through(i: int, depth: Any, radius: int, ratio: float, hidden: Any) -> None:
     height, width = depth.shape
-    for i in prange(height):
-        top, bottom = max(i - radius, 0), min(i + radius, height - 1)
-        for j in range(width):
-            if not depth[i, j] < np.inf:
-                continue
-            left, right = max(j - radius, 0), min(j + radius, width - 1)
-            bound = depth[i, j] / ratio
-            hidden[i, j] = (
-                _any_below(depth, top, i, left, j, bound)
-                and _any_below(depth, top, i, j, right, bound)
-                and _any_below(depth, i, bottom, left, j, bound)
-                and _any_below(depth, i, bottom, j, right, bound)
-            )
+    top, bottom = max(i - radius, 0), min(i + radius, height - 1)
+    for j in range(width):
+        if not depth[i, j] < np.inf:
+            continue
+        left, right = max(j - radius, 0), min(j + radius, width - 1)
+        bound = depth[i, j] / ratio
+        hidden[i, j] = (
+            _any_below(depth, top, i, left, j, bound)
+            and _any_below(depth, top, i, j, right, bound)
+            and _any_below(depth, i, bottom, left, j, bound)
+            and _any_below(depth, i, bottom, j, right, bound)
+        )
 
 
-@compiled()
+@called_by_kernels()
 def _any_below(depth: Any, top: int, bottom: int, left: int, right: int, bound: float) -> bool:
     for i in range(top, bottom + 1):
         for j in range(left, right + 1):

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numba import prange
 
 from leadline.base.arrays import Float32Array, FloatArray, as_map
 from leadline.base.errors import InputError, param
-from leadline.base.jit import compiled, inlined
+from leadline.base.jit import inlined, parallel_loop
 from leadline.geometry.cameras import Camera, CameraModel, ColmapCamera
 from leadline.geometry.poses import Transform, as_transform, invert_transform, transform_points
 from leadline.geometry.projection import z_buffer
@@ -86,13 +85,13 @@ def carry_depth(depth: FloatArray, source: CameraModel, target: CameraModel, tra
         )
     transform = as_transform(transform)
     points = np.empty((depth.size, 3), np.float32)
-    _back_project(depth, _rays(source), points)
+    _back_project[len(depth)](depth, _rays(source), points)
     nearest = z_buffer(points, transform, target)
     carried, rows, columns = (np.empty_like(nearest) for _ in range(3))
     back, rays, lens = invert_transform(transform), _rays(target), perspective_lens(source)
-    _fill_gaps(nearest, carried)
+    _fill_gaps[len(nearest)](nearest, carried)
     if lens is not None:
-        _iterate(depth, carried, rays, back.astype(np.float32), lens.astype(np.float32), rows, columns)
+        _iterate[len(carried)](depth, carried, rays, back.astype(np.float32), lens.astype(np.float32), rows, columns)
         return CarriedDepth(carried, rows, columns)
     directions = np.dstack((rays, np.ones_like(nearest)))
     for step in range(1, STEPS + 1):
@@ -116,7 +115,7 @@ def sample_map(values: FloatArray, rows: FloatArray, columns: FloatArray) -> Flo
     array([[1.01,  nan]], dtype=float32)
     """
     result = np.empty(rows.shape, np.float32)
-    _sample(np.ascontiguousarray(values, np.float32), rows, columns, result)
+    _sample[len(rows)](np.ascontiguousarray(values, np.float32), rows, columns, result)
     return result
 
 
@@ -136,32 +135,30 @@ def _rays(camera: CameraModel) -> Float32Array:
     return camera.points(np.ones((camera.height, camera.width)))[..., :2].astype(np.float32)
 
 
-@compiled(parallel=True)
-def _back_project(depth, rays, points):  # type: ignore[no-untyped-def]
-    height, width = depth.shape
-    for i in prange(height):
-        for j in range(width):
-            z = depth[i, j] if depth[i, j] > 0 else np.float32(np.nan)
-            n = i * width + j
-            points[n, 0], points[n, 1], points[n, 2] = rays[i, j, 0] * z, rays[i, j, 1] * z, z
+@parallel_loop()
+def _back_project(i, depth, rays, points):  # type: ignore[no-untyped-def]
+    width = depth.shape[1]
+    for j in range(width):
+        z = depth[i, j] if depth[i, j] > 0 else np.float32(np.nan)
+        n = i * width + j
+        points[n, 0], points[n, 1], points[n, 2] = rays[i, j, 0] * z, rays[i, j, 1] * z, z
 
 
-@compiled(parallel=True)
-def _fill_gaps(nearest, filled):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _fill_gaps(i, nearest, filled):  # type: ignore[no-untyped-def]
     """`nearest`, and where it is empty the nearest of the eight neighbours; NaN if all are empty."""
     height, width = nearest.shape
-    for i in prange(height):
-        for j in range(width):
-            least = nearest[i, j]
-            if np.isnan(least):
-                least = np.float32(np.inf)
-                for k in range(max(i - 1, 0), min(i + 2, height)):
-                    for m in range(max(j - 1, 0), min(j + 2, width)):
-                        if nearest[k, m] < least:
-                            least = nearest[k, m]
-                if least == np.inf:
-                    least = np.float32(np.nan)
-            filled[i, j] = least
+    for j in range(width):
+        least = nearest[i, j]
+        if np.isnan(least):
+            least = np.float32(np.inf)
+            for k in range(max(i - 1, 0), min(i + 2, height)):
+                for m in range(max(j - 1, 0), min(j + 2, width)):
+                    if nearest[k, m] < least:
+                        least = nearest[k, m]
+            if least == np.inf:
+                least = np.float32(np.nan)
+        filled[i, j] = least
 
 
 @inlined
@@ -181,40 +178,38 @@ def _interpolate(values, y, x):  # type: ignore[no-untyped-def]
     return result
 
 
-@compiled(parallel=True)
-def _sample(values, rows, columns, result):  # type: ignore[no-untyped-def]
-    for i in prange(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            result[i, j] = _interpolate(values, rows[i, j], columns[i, j])
+@parallel_loop()
+def _sample(i, values, rows, columns, result):  # type: ignore[no-untyped-def]
+    for j in range(rows.shape[1]):
+        result[i, j] = _interpolate(values, rows[i, j], columns[i, j])
 
 
-@compiled(parallel=True)
-def _iterate(depth, carried, rays, transform, lens, rows, columns):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _iterate(i, depth, carried, rays, transform, lens, rows, columns):  # type: ignore[no-untyped-def]
     """The fixed-point iteration for each pixel of the second view; `transform` leads back to the first view."""
     fx, fy, cx, cy, k1, k2, p1, p2 = lens
     t00, t01, t02, t03 = transform[0]
     t10, t11, t12, t13 = transform[1]
     t20, t21, t22, t23 = transform[2]
     one, two = np.float32(1.0), np.float32(2.0)
-    for i in prange(carried.shape[0]):
-        for j in range(carried.shape[1]):
-            a, b, z = rays[i, j, 0], rays[i, j, 1], carried[i, j]
-            forward, right, down = t20 * a + t21 * b + t22, t00 * a + t01 * b + t02, t10 * a + t11 * b + t12
-            ratio = row = column = np.float32(np.nan)
-            for _ in range(STEPS):
-                far = forward * z + t23
-                if not far > 0:
-                    ratio = np.float32(np.nan)
-                    break
-                u, v = (right * z + t03) / far, (down * z + t13) / far
-                square = u * u + v * v
-                radial = one + square * (k1 + square * k2)
-                column = fx * (u * radial + two * p1 * u * v + p2 * (square + two * u * u)) + cx
-                row = fy * (v * radial + two * p2 * u * v + p1 * (square + two * v * v)) + cy
-                ratio = _interpolate(depth, row, column) / far
-                z *= ratio
-                if abs(ratio - one) <= SETTLED:
-                    break
-            if not abs(ratio - one) <= MAX_MISMATCH:
-                z = row = column = np.float32(np.nan)
-            carried[i, j], rows[i, j], columns[i, j] = z, row, column
+    for j in range(carried.shape[1]):
+        a, b, z = rays[i, j, 0], rays[i, j, 1], carried[i, j]
+        forward, right, down = t20 * a + t21 * b + t22, t00 * a + t01 * b + t02, t10 * a + t11 * b + t12
+        ratio = row = column = np.float32(np.nan)
+        for _ in range(STEPS):
+            far = forward * z + t23
+            if not far > 0:
+                ratio = np.float32(np.nan)
+                break
+            u, v = (right * z + t03) / far, (down * z + t13) / far
+            square = u * u + v * v
+            radial = one + square * (k1 + square * k2)
+            column = fx * (u * radial + two * p1 * u * v + p2 * (square + two * u * u)) + cx
+            row = fy * (v * radial + two * p2 * u * v + p1 * (square + two * v * v)) + cy
+            ratio = _interpolate(depth, row, column) / far
+            z *= ratio
+            if abs(ratio - one) <= SETTLED:
+                break
+        if not abs(ratio - one) <= MAX_MISMATCH:
+            z = row = column = np.float32(np.nan)
+        carried[i, j], rows[i, j], columns[i, j] = z, row, column

@@ -22,12 +22,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError, param
-from leadline.base.jit import compiled
+from leadline.base.jit import called_by_kernels, parallel_loop
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult, measured_pixels, pixel_status, relative_depth
 
@@ -65,7 +65,7 @@ def knn(prior: Prior, sparse: FloatArray, *, distance_power: int = 2) -> MethodR
     y = 1.0 / np.asarray(sparse).ravel()[anchors].astype(np.float64)
     tile, ends, candidates = _find_candidates(anchors, prior.shape)
     counts = np.zeros((-(-prior.shape[0] // tile), 2), np.int64)
-    _fill_tiles(disparity, anchors, x, y, tile, ends, candidates, distance_power / 2, depth, counts)
+    _fill_tiles[len(counts)](disparity, anchors, x, y, tile, ends, candidates, distance_power / 2, depth, counts)
     scale_only, failed = (int(total) for total in counts.sum(axis=0))
     depth[measured] = np.asarray(sparse)[measured]
     parameters = {"scale_only": float(scale_only), "failed": float(failed)}
@@ -90,20 +90,19 @@ def _find_candidates(anchors: NDArray[np.intp], shape: tuple[int, int]) -> tuple
     return tile, np.cumsum([len(part) for part in found]), np.concatenate(found).astype(np.int64)
 
 
-@compiled(parallel=True)
-def _fill_tiles(disparity, anchors, x, y, tile, ends, candidates, power, depth, counts):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _fill_tiles(i, disparity, anchors, x, y, tile, ends, candidates, power, depth, counts):  # type: ignore[no-untyped-def]
     """Fill `depth`; `counts` receives the scale-only and the failed pixels of each row of tiles."""
     columns = (disparity.shape[1] + tile - 1) // tile
-    for i in prange(counts.shape[0]):
-        for j in range(columns):
-            k = i * columns + j
-            chosen = candidates[(ends[k - 1] if k else 0) : ends[k]]
-            scale_only, failed = _fill_tile(disparity, anchors, x, y, chosen, i * tile, j * tile, tile, power, depth)
-            counts[i, 0] += scale_only
-            counts[i, 1] += failed
+    for j in range(columns):
+        k = i * columns + j
+        chosen = candidates[(ends[k - 1] if k else 0) : ends[k]]
+        scale_only, failed = _fill_tile(disparity, anchors, x, y, chosen, i * tile, j * tile, tile, power, depth)
+        counts[i, 0] += scale_only
+        counts[i, 1] += failed
 
 
-@compiled()
+@called_by_kernels()
 def _fill_tile(disparity, anchors, x, y, candidates, top, left, tile, power, depth):  # type: ignore[no-untyped-def]
     height, width = disparity.shape
     rows, columns = anchors[candidates] // width, anchors[candidates] % width
@@ -128,7 +127,7 @@ def _fill_tile(disparity, anchors, x, y, candidates, top, left, tile, power, dep
     return scale_only, failed
 
 
-@compiled()
+@called_by_kernels()
 def _insert(nearest: _Integers, key: int) -> None:
     """Insert `key` into the ascending `nearest` and drop its largest entry."""
     k = nearest.size - 1
@@ -140,12 +139,12 @@ def _insert(nearest: _Integers, key: int) -> None:
     nearest[k] = key
 
 
-@compiled()
+@called_by_kernels()
 def _weight(squared_distance: int, power: float) -> float:
     return 1.0 / squared_distance if power == 1.0 else 1.0 / math.sqrt(squared_distance)
 
 
-@compiled()
+@called_by_kernels()
 def _predict(nearest: _Integers, x: _Floats, y: _Floats, here: float, power: float) -> tuple[float, bool]:
     """Disparity at a pixel whose prior disparity is `here`, and whether its line has no offset.
 

@@ -22,12 +22,11 @@ steps instead of n x 24 x 24. It never underflows: d is at most sqrt(2) max(H, W
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import InputError, param
-from leadline.base.jit import compiled
+from leadline.base.jit import parallel_loop
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult, failure, measured_pixels, pixel_status, relative_depth
 
@@ -66,7 +65,7 @@ def lwlr(prior: Prior, sparse: FloatArray, *, ridge: float = 0.0) -> MethodResul
     gain, offset, scale_only = _coefficients(at, prior.shape, relative.ravel()[at], depths, ridge)
     depth = np.full(prior.shape, np.nan, np.float32)
     failed = np.zeros(prior.shape[0], np.int64)
-    _apply(relative, gain, offset, depth, failed)
+    _apply[len(depth)](relative, gain, offset, depth, failed)
     total = int(failed.sum())
     parameters = {"scale_only": float(scale_only), "failed": float(total)}
     return MethodResult(depth, pixel_status(total, depth.size), parameters=parameters)
@@ -95,7 +94,10 @@ def _coefficients(
     h_middle, s_middle = float(h.mean()), float(s.mean())
     row_starts = np.searchsorted(at, np.arange(height + 1) * width)
     sums = np.zeros((NODES, NODES, 5))
-    _moments(at % width, row_starts, h - h_middle, s - s_middle, in_rows, np.ascontiguousarray(in_columns.T), sums)
+    by_row = np.zeros((height, NODES, 5))
+    columns = at % width, row_starts, h - h_middle, s - s_middle, np.ascontiguousarray(in_columns.T)
+    _row_moments[height](*columns, by_row)
+    _sum_rows[NODES](in_rows, by_row, sums)
     weight = sums[..., 0]
     h_off, s_off, hh, hs = (sums[..., k] / weight for k in range(1, 5))
     variance, covariance = hh - h_off**2, hs - h_off * s_off
@@ -113,51 +115,50 @@ def _coefficients(
     return gain, offset, int(np.count_nonzero(~determined))
 
 
-@compiled(parallel=True)
-def _moments(columns, row_starts, h, s, in_rows, in_columns, sums):  # type: ignore[no-untyped-def]
-    """Weighted sums of 1, h, s, h^2 and h s at every node, added in an order that the threads do not change."""
-    height = in_rows.shape[1]
-    nodes = in_rows.shape[0]
-    by_row = np.zeros((height, nodes, 5))
-    for i in prange(height):
-        for k in range(row_starts[i], row_starts[i + 1]):
-            for c in range(nodes):
-                weight = in_columns[columns[k], c]
-                by_row[i, c, 0] += weight
-                by_row[i, c, 1] += weight * h[k]
-                by_row[i, c, 2] += weight * s[k]
-                by_row[i, c, 3] += weight * h[k] * h[k]
-                by_row[i, c, 4] += weight * h[k] * s[k]
-    for r in prange(nodes):
-        for i in range(height):
-            for c in range(nodes):
-                for m in range(5):
-                    sums[r, c, m] += in_rows[r, i] * by_row[i, c, m]
+@parallel_loop()
+def _row_moments(i, columns, row_starts, h, s, in_columns, by_row):  # type: ignore[no-untyped-def]
+    """Sums of 1, h, s, h^2 and h s over the measurements of row i, weighted for every column of nodes."""
+    for k in range(row_starts[i], row_starts[i + 1]):
+        for c in range(by_row.shape[1]):
+            weight = in_columns[columns[k], c]
+            by_row[i, c, 0] += weight
+            by_row[i, c, 1] += weight * h[k]
+            by_row[i, c, 2] += weight * s[k]
+            by_row[i, c, 3] += weight * h[k] * h[k]
+            by_row[i, c, 4] += weight * h[k] * s[k]
 
 
-@compiled(parallel=True)
-def _apply(relative, gain, offset, depth, failed):  # type: ignore[no-untyped-def]
+@parallel_loop()
+def _sum_rows(r, in_rows, by_row, sums):  # type: ignore[no-untyped-def]
+    """The weighted sums over all rows, for row r of nodes."""
+    for i in range(in_rows.shape[1]):
+        for c in range(sums.shape[1]):
+            for m in range(5):
+                sums[r, c, m] += in_rows[r, i] * by_row[i, c, m]
+
+
+@parallel_loop()
+def _apply(i, relative, gain, offset, depth, failed):  # type: ignore[no-untyped-def]
     """Fill `depth` with a h + b, the coefficients interpolated bilinearly; `failed` counts unusable pixels per row."""
     height, width = relative.shape
     last = gain.shape[0] - 1
-    for i in prange(height):
-        position = i * last / max(height - 1, 1)
-        r = min(int(position), last - 1)
-        fraction = position - r
-        gains = (1 - fraction) * gain[r] + fraction * gain[r + 1]
-        offsets = (1 - fraction) * offset[r] + fraction * offset[r + 1]
-        count = 0
-        for j in range(width):
-            if not np.isfinite(relative[i, j]):
-                continue
-            column_position = j * last / max(width - 1, 1)
-            c = min(int(column_position), last - 1)
-            column_fraction = column_position - c
-            a = (1 - column_fraction) * gains[c] + column_fraction * gains[c + 1]
-            b = (1 - column_fraction) * offsets[c] + column_fraction * offsets[c + 1]
-            metric = np.float32(a * relative[i, j] + b)
-            if metric > 0 and np.isfinite(metric):
-                depth[i, j] = metric
-            else:
-                count += 1
-        failed[i] = count
+    position = i * last / max(height - 1, 1)
+    r = min(int(position), last - 1)
+    fraction = position - r
+    gains = (1 - fraction) * gain[r] + fraction * gain[r + 1]
+    offsets = (1 - fraction) * offset[r] + fraction * offset[r + 1]
+    count = 0
+    for j in range(width):
+        if not np.isfinite(relative[i, j]):
+            continue
+        column_position = j * last / max(width - 1, 1)
+        c = min(int(column_position), last - 1)
+        column_fraction = column_position - c
+        a = (1 - column_fraction) * gains[c] + column_fraction * gains[c + 1]
+        b = (1 - column_fraction) * offsets[c] + column_fraction * offsets[c + 1]
+        metric = np.float32(a * relative[i, j] + b)
+        if metric > 0 and np.isfinite(metric):
+            depth[i, j] = metric
+        else:
+            count += 1
+    failed[i] = count

@@ -42,12 +42,11 @@ import math
 from typing import Any, Literal
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import require_choice
-from leadline.base.jit import SUM, compiled
+from leadline.base.jit import SUM, called_by_kernels, compiled, parallel_loop
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult, failure, measured_pixels, relative_depth
 from leadline.methods.simple import gmetric
@@ -200,7 +199,7 @@ def _ends(values: NDArray[Any], axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
     return (values[:-1], values[1:]) if axis == 0 else (values[:, :-1], values[:, 1:])
 
 
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _apply_row(
     above: _Floats, row: _Floats, below: _Floats, valid: BoolArray, diagonal: _Floats, out: _Floats
 ) -> float:
@@ -214,7 +213,7 @@ def _apply_row(
     return dot
 
 
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _advance(x: _Floats, r: _Floats, p: _Floats, q: _Floats, step: float) -> float:
     """Update x += step p and r -= step q in place; return r . r."""
     total = 0.0
@@ -259,31 +258,34 @@ def _conjugate_gradients(
     return steps, math.sqrt(square) / size if size > 0 else 0.0, math.sqrt(square) <= enough
 
 
-@compiled(parallel=True)
 def _upsample(values: _Floats, factor: int, wanted: BoolArray) -> _Floats:
     """Bilinear interpolation between cell centres, over those of the four cells that are not NaN; NaN outside `wanted`.
 
     The cell of a wanted pixel must be valid; it has at least a quarter of the weight.
     """
-    height, width = values.shape
-    out = np.full((wanted.shape[0], wanted.shape[1]), np.nan)
-    for i in prange(out.shape[0]):
-        y = min(max((i + 0.5) / factor - 0.5, 0.0), height - 1.0)
-        top = int(y)
-        bottom = min(top + 1, height - 1)
-        down = y - top
-        for j in range(out.shape[1]):
-            if not wanted[i, j]:
-                continue
-            u = min(max((j + 0.5) / factor - 0.5, 0.0), width - 1.0)
-            left = int(u)
-            right = min(left + 1, width - 1)
-            across = u - left
-            total, weights = 0.0, 0.0
-            for row, in_rows in ((top, 1 - down), (bottom, down)):
-                for column, in_columns in ((left, 1 - across), (right, across)):
-                    if np.isfinite(values[row, column]):
-                        total += in_rows * in_columns * values[row, column]
-                        weights += in_rows * in_columns
-            out[i, j] = total / weights
+    out = np.full(wanted.shape, np.nan)
+    _upsample_row[len(out)](values, factor, wanted, out)
     return out
+
+
+@parallel_loop()
+def _upsample_row(i: int, values: _Floats, factor: int, wanted: BoolArray, out: _Floats) -> None:
+    height, width = values.shape
+    y = min(max((i + 0.5) / factor - 0.5, 0.0), height - 1.0)
+    top = int(y)
+    bottom = min(top + 1, height - 1)
+    down = y - top
+    for j in range(out.shape[1]):
+        if not wanted[i, j]:
+            continue
+        u = min(max((j + 0.5) / factor - 0.5, 0.0), width - 1.0)
+        left = int(u)
+        right = min(left + 1, width - 1)
+        across = u - left
+        total, weights = 0.0, 0.0
+        for row, in_rows in ((top, 1 - down), (bottom, down)):
+            for column, in_columns in ((left, 1 - across), (right, across)):
+                if np.isfinite(values[row, column]):
+                    total += in_rows * in_columns * values[row, column]
+                    weights += in_rows * in_columns
+        out[i, j] = total / weights

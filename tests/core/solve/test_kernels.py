@@ -47,7 +47,7 @@ def apply(p, code, data, bending, sign=1.0):
     out[[0, -1]] = out[:, [0, -1]] = 0
     count = kernels.block_count(p.shape[0] - 2)
     dots, squares = np.full(count, np.nan), np.full(count, np.nan)
-    kernels.apply_operator(p, code, out, number(data), number(bending), number(sign), dots, squares)
+    kernels.apply_operator[count](p, code, out, number(data), number(bending), number(sign), dots, squares)
     return out, dots, squares
 
 
@@ -119,7 +119,7 @@ def test_weighted_operator_is_the_explicit_matrix(shape, name, dtype, edges):
         out = np.zeros(p.shape, np.float32)
         dots, squares = np.full(count, np.nan), np.full(count, np.nan)
         scale = dtype(bending), dtype(sign)
-        kernels.apply_weighted_operator(p, code, planes, mass, rhs, out, *scale, dots, squares)
+        kernels.apply_weighted_operator[count](p, code, planes, mass, rhs, out, *scale, dots, squares)
         masses = mass[1:-1, 1:-1].ravel().astype(float)
         expected = system(role, 0.0, bending, weights, masses) @ p[1:-1, 1:-1].ravel().astype(float)
         expected -= 0.0 if rhs is None else rhs[1:-1, 1:-1].ravel()
@@ -192,7 +192,7 @@ def test_update_solution(shape):
     expected_r = r.astype(float) - step * q.astype(float)
     squares = np.full(kernels.block_count(shape[0]), np.nan)
     before = p.copy(), q.copy()
-    kernels.update_solution(x, r, p, q, step, squares)
+    kernels.update_solution[squares.size](x, r, p, q, step, squares)
     np.testing.assert_allclose(x, expected_x, rtol=0, atol=1e-15 * 8)  # the solution keeps all digits of float64
     np.testing.assert_allclose(r, expected_r, rtol=0, atol=FLOAT32 * 4)
     rows = (r.astype(float) ** 2).sum(axis=1)
@@ -208,10 +208,11 @@ def test_update_direction(shape):
     rng = generator("update direction", shape)
     p, z = (pad(rng.normal(size=shape), shape) for _ in range(2))
     expected = z.astype(float) + 0.81 * p.astype(float)
-    kernels.update_direction(p, z, np.float32(0.81))
+    count = kernels.block_count(shape[0])
+    kernels.update_direction[count](p, z, np.float32(0.81))
     np.testing.assert_allclose(p, expected, rtol=0, atol=FLOAT32 * 4)
     # A ratio of zero restarts: the old direction has no influence.
-    kernels.update_direction(p, z, np.float32(0))
+    kernels.update_direction[count](p, z, np.float32(0))
     np.testing.assert_array_equal(p, z)
 
 
@@ -223,11 +224,11 @@ def test_correct_depth(shape, dtype):
     t[rng.random(shape) < 0.2] = np.nan
     field = pad(rng.uniform(-3, 3, shape), shape, np.float64)
     out = np.zeros(shape, dtype)
-    kernels.correct_depth(t, field, out)
+    kernels.correct_depth[len(out)](t, field, out)
     expected = t.astype(float) * np.exp(field[1:-1, 1:-1])
     np.testing.assert_allclose(out, expected, rtol=FLOAT32 if dtype is np.float32 else 1e-15 * 8)
     # A residual of zero returns the calibrated prior bit for bit.
-    kernels.correct_depth(t, np.zeros_like(field), out)
+    kernels.correct_depth[len(out)](t, np.zeros_like(field), out)
     np.testing.assert_array_equal(out, t)
 
 
@@ -242,7 +243,7 @@ def test_any_number_of_threads_gives_the_same_bits(shape, all_threads_afterwards
         p = random_field(role, np.float32, "threads")
         q, dots, squares = apply(p, code, DATA, BENDING)
         x = p.astype(np.float64)
-        kernels.update_solution(x, p, q, q, 0.3, squares)
+        kernels.update_solution[squares.size](x, p, q, q, 0.3, squares)
         results.append((q, dots, squares, x, p))
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)

@@ -6,8 +6,9 @@ import numba
 import numpy as np
 import pytest
 
+from leadline.base.jit import SERIAL_BELOW
 from leadline.core.solve.membrane import MembraneCycle, build_membrane
-from leadline.core.solve.multigrid import COARSEST, SERIAL_BELOW
+from leadline.core.solve.multigrid import COARSEST
 from support.operators import (
     code_of,
     every_image,

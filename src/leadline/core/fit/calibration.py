@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from leadline.base.arrays import FloatArray
-from leadline.base.jit import EXACT, compiled
+from leadline.base.jit import EXACT, called_by_kernels, compiled, parallel_loop
 from leadline.core.fit.elementary import exp, expm1, log, log1p
 
 # Below this magnitude of the exponent its products underflow, and the map equals that of exponent 0 in all digits.
@@ -24,7 +23,7 @@ def contiguous(values: FloatArray) -> FloatArray:
     return values if values.flags.c_contiguous and values.flags.writeable else np.array(values, order="C")
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _prior_row(h, log_centre, x):
     """x = log(h / centre), NaN where the prior is invalid."""
     for j in range(h.size):
@@ -33,19 +32,19 @@ def _prior_row(h, log_centre, x):
         x[j] = log(value) - log_centre if usable else np.nan
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _log_row(x, gain, offset):
     for j in range(x.size):
         x[j] = gain * x[j] + offset
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _log1p_row(x, exponent, gain, offset):
     for j in range(x.size):
         x[j] = log1p(gain * expm1(exponent * x[j]) + exponent * offset) * (1.0 / exponent)
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _sum_row(x, exponent, log_gain, rest):
     """log(e^a + e^b) = max + log(1 + e^-|a - b|)."""
     for j in range(x.size):
@@ -53,7 +52,7 @@ def _sum_row(x, exponent, log_gain, rest):
         x[j] = (max(a, rest) + log1p(exp(-abs(a - rest)))) * (1.0 / exponent)
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _difference_row(x, exponent, log_gain, rest):
     """log(e^a - e^b) = a + log(1 - e^(b - a)), NaN outside the domain a > b."""
     for j in range(x.size):
@@ -63,17 +62,18 @@ def _difference_row(x, exponent, log_gain, rest):
         x[j] = inside if gap < 0.0 else np.nan
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _depth_row(x, log_scale, out):
     for j in range(x.size):
         # Clamped to what float32 can hold, so that the result is positive and finite for any valid prior.
         out[j] = exp(min(max(x[j] + log_scale, -87.0), 87.0)) if x[j] == x[j] else np.nan
 
 
-@compiled()
-def _calibrate_row(h, out, formula, exponent, gain, offset, rest, log_centre, log_scale):
-    x = np.empty(h.size)
-    _prior_row(h, log_centre, x)
+@parallel_loop()
+def calibrate(i, h, out, formula, exponent, gain, offset, rest, log_centre, log_scale):
+    """Row i of t from h, both (H, W); `Response.kernel_args` gives the other arguments."""
+    x = np.empty(h.shape[1])
+    _prior_row(h[i], log_centre, x)
     if formula == LOG:
         _log_row(x, gain, offset)
     elif formula == LOG1P:
@@ -82,14 +82,7 @@ def _calibrate_row(h, out, formula, exponent, gain, offset, rest, log_centre, lo
         _sum_row(x, exponent, gain, rest)
     else:
         _difference_row(x, exponent, gain, rest)
-    _depth_row(x, log_scale, out)
-
-
-@compiled(parallel=True)
-def calibrate(h, out, formula, exponent, gain, offset, rest, log_centre, log_scale):
-    """t from h, both (H, W); `Response.kernel_args` gives the other arguments."""
-    for i in prange(h.shape[0]):
-        _calibrate_row(h[i], out[i], formula, exponent, gain, offset, rest, log_centre, log_scale)
+    _depth_row(x, log_scale, out[i])
 
 
 @compiled()

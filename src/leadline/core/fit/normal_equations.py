@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from leadline.base.jit import EXACT, SUM, compiled, inlined
+from leadline.base.jit import EXACT, SUM, called_by_kernels, compiled, inlined
 from leadline.core.fit.calibration import MAX_CANCELLATION, TINY
 from leadline.core.fit.elementary import exp, expm1, log, log1p
 
@@ -29,7 +29,7 @@ def _bend(u, e):
     return series if small else (u * (e + 1.0) - e) / (safe * safe)
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _predict(x, exponent, gain, offset, rest, response, power, q):
     """phi(h), t^exponent and log t of each pair; depths in units of the scale."""
     for i in range(x.size):
@@ -47,7 +47,7 @@ def _predict(x, exponent, gain, offset, rest, response, power, q):
         q[i] = (log(g) + lost / g) * (1.0 / exponent)
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _predict_log(x, gain, offset, response, power, q):
     for i in range(x.size):
         response[i] = x[i]
@@ -55,7 +55,7 @@ def _predict_log(x, gain, offset, response, power, q):
         q[i] = gain * x[i] + offset
 
 
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _accumulate(rows, size, sums):
     r, a, b, c = rows[0], rows[1], rows[2], rows[3]
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = s8 = s9 = 0.0
@@ -74,7 +74,7 @@ def _accumulate(rows, size, sums):
     sums[5], sums[6], sums[7], sums[8], sums[9] = s5, s6, s7, s8, s9
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _differentiate_log(x, log_depth, response, power, q, exponent, gain, rows):
     """Residuals log s - log t and their derivatives in exponent, log gain, offset, as four rows."""
     residual, by_exponent, by_gain, by_offset = rows[0], rows[1], rows[2], rows[3]
@@ -104,7 +104,7 @@ def _weight_and_loss(z, loss, width):
     return 1.0, square
 
 
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _reweight(rows, inverse_sigma, loss, width):
     """Scale each pair's rows by 1 / sigma and the root of its weight, so that sums of products are weighted sums."""
     total = 0.0
@@ -117,7 +117,7 @@ def _reweight(rows, inverse_sigma, loss, width):
     return total
 
 
-@compiled(fastmath=EXACT)
+@called_by_kernels(fastmath=EXACT)
 def _follow(x, numbers, q, by_exponent, by_other):
     """log t of each pair and its derivatives in the exponent and in q_o; that in q_m is 1 - by_other (see `curve`).
 

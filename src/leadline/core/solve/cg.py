@@ -97,10 +97,10 @@ class Operator:
         number = p.dtype.type  # the kernels compute in the type of p
         data, laplacian = number(self.data), number(self.laplacian)
         if self.edges is None or self.mass is None:
-            kernels.apply_operator(p, self.code, out, data, laplacian, number(sign), *sums)
+            kernels.apply_operator[count](p, self.code, out, data, laplacian, number(sign), *sums)
         else:
             terms = self.edges, self.mass, rhs
-            kernels.apply_weighted_operator(p, self.code, *terms, out, laplacian, number(sign), *sums)
+            kernels.apply_weighted_operator[count](p, self.code, *terms, out, laplacian, number(sign), *sums)
         return sums
 
     def diagonal(self, row: IndexArray, column: IndexArray) -> Float64Array:
@@ -194,7 +194,7 @@ def conjugate_gradients(
             break
         z, new_rz = precondition(r)  # step 1: z = B r
         beta = new_rz / rz if rz else 0.0  # step 2: beta = r.z / (r.z of the previous iteration)
-        kernels.update_direction(p, z, np.float32(beta))  # step 3: p = z + beta p
+        kernels.update_direction[squares.size](p, z, np.float32(beta))  # step 3: p = z + beta p
         rz = new_rz
         pq = operator.apply(p, q)  # step 4: q = Q p
         if not (pq > 0.0 and rz > 0.0):
@@ -206,7 +206,7 @@ def conjugate_gradients(
             status = SolveStatus.BROKE_DOWN
             break
         alpha = rz / pq  # step 5: alpha = r.z / p.q
-        kernels.update_solution(x, r, p, q, alpha, squares)  # step 6: x += alpha p, r -= alpha q
+        kernels.update_solution[squares.size](x, r, p, q, alpha, squares)  # step 6: x += alpha p, r -= alpha q
         history.append(float(np.sqrt(squares.sum())) / reference_norm)
     if status is not SolveStatus.CONVERGED:  # report the true residual in any case
         history[-1] = true_residual() / reference_norm

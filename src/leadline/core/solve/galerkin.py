@@ -16,12 +16,11 @@ therefore symmetric and positive definite by construction, and its nine-point st
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, compiled
+from leadline.base.jit import STENCIL, called_by_kernels, parallel_loop
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
-from leadline.core.solve.multigrid import Planes, run_blocks
+from leadline.core.solve.multigrid import Planes
 
 # Planes of a prolongation: the fine pixel, and the corner of the cell that the weight belongs to.
 CENTRE, TOP_0, TOP_1, LEFT_0, LEFT_2, MIDDLE_0, MIDDLE_1, MIDDLE_2, MIDDLE_3 = range(9)
@@ -36,7 +35,7 @@ def coarsen(
     count = coarse_block_count(prolongation.shape[1] - 2)
     arrays = edges, mass, prolongation, coarse_edges, coarse_mass
     for phase in (_BORDERS, _MIDDLES, _CELLS):
-        run_blocks(_coarsen_parallel, _coarsen_block, mass.size, count, phase, *arrays)
+        _coarsen_block[count](phase, *arrays)
 
 
 def coarse_block_count(height: int) -> int:
@@ -44,7 +43,7 @@ def coarse_block_count(height: int) -> int:
     return (height - 1) // COARSE_ROWS + 1
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _add_edge(cell, a, d0, d1, d2, d3):
     """Add a d d^T to the energy of a cell: six edges between its corners, and the rest as a mass on each corner."""
     e01, e02, e03, e12, e13, e23, m0, m1, m2, m3 = cell
@@ -56,7 +55,7 @@ def _add_edge(cell, a, d0, d1, d2, d3):
     )  # fmt: skip
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _cell_row(edges, mass, weights, i, out):
     """Compute the energies of row i of cells. A cell owns its top and left border and everything inside."""
     nine_point = edges.shape[0] > 2
@@ -97,7 +96,7 @@ def _cell_row(edges, mass, weights, i, out):
             out[n, j] = cell[n]
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _assemble_row(above, here, edges, mass, i):
     """Sum the energies of row i of cells and of the row above it into the edges and masses of the coarse level."""
     for j in range(1, here.shape[1] - 1):
@@ -108,7 +107,7 @@ def _assemble_row(above, here, edges, mass, i):
         mass[i, j] = (here[6, j] + here[7, j - 1]) + (above[8, j] + above[9, j - 1])
 
 
-@compiled()
+@parallel_loop()
 def _coarsen_block(block, phase, edges, mass, weights, coarse_edges, coarse_mass):
     """Run one phase on one block of coarse rows; a phase reads what the one before has written in other blocks."""
     first = 1 + block * COARSE_ROWS
@@ -128,19 +127,12 @@ def _coarsen_block(block, phase, edges, mass, weights, coarse_edges, coarse_mass
             _assemble_row(ring[(i - 1) % 2], ring[i % 2], coarse_edges, coarse_mass, i)
 
 
-# One parallel loop serves all phases, because each parallel loop costs most of a second to compile.
-@compiled(parallel=True)
-def _coarsen_parallel(count, phase, edges, mass, weights, coarse_edges, coarse_mass):
-    for block in prange(count):
-        _coarsen_block(np.int64(block), phase, edges, mass, weights, coarse_edges, coarse_mass)
-
-
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def divide_or_zero(weight, total):
     return weight / total if total > 0 else np.float32(0)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def border_weights_row(edges, mass, weights, i):
     """Compute the weights of the fine pixels on the borders of row i of cells.
 
@@ -166,7 +158,7 @@ def border_weights_row(edges, mass, weights, i):
         weights[LEFT_2, i, j] = divide_or_zero(south, along)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def middle_weights_row(edges, mass, weights, i):
     """Compute the weights of the fine pixels in the middle of row i of cells.
 
@@ -194,7 +186,7 @@ def middle_weights_row(edges, mass, weights, i):
         weights[MIDDLE_3, i, j] = divide_or_zero(corner3, total)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def restrict_row(fine, above, row, below, weights, i, out):
     """Compute the coarse row i of the restriction P^T r from the three rows of `fine` around it."""
     for j in range(1, out.shape[1] - 1):
@@ -208,7 +200,7 @@ def restrict_row(fine, above, row, below, weights, i, out):
         out[i, j] = value
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def add_prolongation_row(x, weights, coarse, i, out, row):
     """Compute the fine row i of x + P e, with `coarse` the coarse correction e, as a row of `out`."""
     k = (i + 1) // 2

@@ -19,9 +19,8 @@ this byte is the whole system. Otherwise `edges` holds planes of edge weights, o
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from leadline.base.jit import EXACT, STENCIL, SUM, compiled
+from leadline.base.jit import EXACT, STENCIL, SUM, called_by_kernels, compiled, parallel_loop
 from leadline.core.fit.elementary import exp
 
 INVALID_ROLE, FREE_ROLE, FIXED_ROLE, SOFT_ROLE = 0, 1, 2, 5  # bit 0: free; 2 and above: measured
@@ -32,13 +31,12 @@ EAST, SOUTH, SOUTH_EAST, SOUTH_WEST = range(4)  # planes of edge weights; the im
 ROWS_PER_BLOCK = 32
 
 
-@compiled()
-def block_count(height):
+def block_count(height: int) -> int:
     """Number of blocks of rows in an image, which is the length of its arrays of partial sums."""
     return (height + ROWS_PER_BLOCK - 1) // ROWS_PER_BLOCK
 
 
-@compiled()
+@called_by_kernels()
 def _find_root(parent, run):
     while parent[run] != run:
         parent[run] = parent[parent[run]]
@@ -99,7 +97,7 @@ def fix_unobserved(role):
                 role[i, first[run] : last[run] + 1] = FIXED_ROLE
 
 
-@compiled()
+@called_by_kernels()
 def _encode_row(above, row, below, out):
     for j in range(1, row.size - 1):
         degree = (above[j] > 0) + (below[j] > 0) + (row[j - 1] > 0) + (row[j + 1] > 0)
@@ -115,7 +113,7 @@ def encode(role, code):
         _encode_row(role[i - 1], role[i], role[i + 1], code[i])
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _laplacian_row(x, i, code, out, k):
     """Compute row i of A x as row k of `out`, with A the unweighted graph Laplacian; x is zero at invalid pixels."""
     for j in range(1, x.shape[1] - 1):
@@ -126,7 +124,7 @@ def _laplacian_row(x, i, code, out, k):
         out[k, j] = value if degree > 0 else np.float32(0)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def weighted_laplacian_row(x, above, row, below, edges, i, out, k):
     """Compute row i of A x, with A the Laplacian of the image's weighted graph, as row k of `out`.
 
@@ -138,13 +136,13 @@ def weighted_laplacian_row(x, above, row, below, edges, i, out, k):
         out[k, j] = across + (edges[SOUTH, i, j] * (p - x[below, j]) + edges[SOUTH, i - 1, j] * (p - x[above, j]))
 
 
-@compiled()
+@called_by_kernels()
 def zero_row(x, i):
     for j in range(x.shape[1]):
         x[i, j] = 0
 
 
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _operator_row(ring, above, row, below, p, i, code, out, data, laplacian, sign):
     """Compute row i of Q p from three rows of A p, for edges of weight 1."""
     dot = 0.0
@@ -160,7 +158,7 @@ def _operator_row(ring, above, row, below, p, i, code, out, data, laplacian, sig
     return dot, square
 
 
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _weighted_operator_row(ring, row, bend, p, mass, rhs, i, code, out, laplacian, sign):
     """Compute row i of Q p - rhs from a row of A p and a row of A^2 p."""
     dot = 0.0
@@ -177,8 +175,15 @@ def _weighted_operator_row(ring, row, bend, p, mass, rhs, i, code, out, laplacia
     return dot, square
 
 
-@compiled()
-def _operator_block(block, p, code, out, data, laplacian, sign, dots, squares):
+@parallel_loop()
+def apply_operator(block, p, code, out, data, laplacian, sign, dots, squares):
+    """Compute out = sign (A + data I + laplacian A^2) p on the free pixels and zero elsewhere, for edges of weight 1.
+
+    Per block of rows, `dots` receives the sum of p out and `squares` the sum of out^2. A^2 runs over all valid pixels,
+    so A p is needed at fixed pixels too. Its rows are held in a ring buffer of three, so that the whole operator reads
+    and writes each array once. p is float32 (a search direction) or float64 (the solution, for the true residual), and
+    the arithmetic uses its type.
+    """
     height = p.shape[0] - 2
     first = 1 + block * ROWS_PER_BLOCK
     ring = np.zeros((3, p.shape[1]), p.dtype)  # the last three rows of A p
@@ -198,8 +203,13 @@ def _operator_block(block, p, code, out, data, laplacian, sign, dots, squares):
     squares[block] = square
 
 
-@compiled()
-def _weighted_operator_block(block, p, code, edges, mass, rhs, out, laplacian, sign, dots, squares):
+@parallel_loop()
+def apply_weighted_operator(block, p, code, edges, mass, rhs, out, laplacian, sign, dots, squares):
+    """Compute out = sign ((A + mass + laplacian A^2) p - rhs), with A the Laplacian of the weighted graph.
+
+    `mass` and `rhs` have one number per pixel; `rhs` may be None for a right-hand side of zero. All else is as in
+    `apply_operator`.
+    """
     height = p.shape[0] - 2
     first = 1 + block * ROWS_PER_BLOCK
     ring = np.zeros((3, p.shape[1]), p.dtype)
@@ -221,31 +231,7 @@ def _weighted_operator_block(block, p, code, edges, mass, rhs, out, laplacian, s
     squares[block] = square
 
 
-@compiled(parallel=True)
-def apply_operator(p, code, out, data, laplacian, sign, dots, squares):
-    """Compute out = sign (A + data I + laplacian A^2) p on the free pixels and zero elsewhere, for edges of weight 1.
-
-    Per block of rows, `dots` receives the sum of p out and `squares` the sum of out^2. A^2 runs over all valid pixels,
-    so A p is needed at fixed pixels too. Its rows are held in a ring buffer of three, so that the whole operator reads
-    and writes each array once. p is float32 (a search direction) or float64 (the solution, for the true residual), and
-    the arithmetic uses its type.
-    """
-    for block in prange(dots.size):
-        _operator_block(np.int64(block), p, code, out, data, laplacian, sign, dots, squares)
-
-
-@compiled(parallel=True)
-def apply_weighted_operator(p, code, edges, mass, rhs, out, laplacian, sign, dots, squares):
-    """Compute out = sign ((A + mass + laplacian A^2) p - rhs), with A the Laplacian of the weighted graph.
-
-    `mass` and `rhs` have one number per pixel; `rhs` may be None for a right-hand side of zero. All else is as in
-    `apply_operator`.
-    """
-    for block in prange(dots.size):
-        _weighted_operator_block(np.int64(block), p, code, edges, mass, rhs, out, laplacian, sign, dots, squares)
-
-
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _update_solution_row(x, r, p, q, step, i):
     total = 0.0
     step32 = np.float32(step)
@@ -257,38 +243,27 @@ def _update_solution_row(x, r, p, q, step, i):
     return total
 
 
-@compiled(parallel=True)
-def update_solution(x, r, p, q, step, squares):
+@parallel_loop()
+def update_solution(block, x, r, p, q, step, squares):
     """Compute x += step p (in float64) and r -= step q; `squares` receives the sum of r^2 per block of rows."""
-    for block in prange(squares.size):
-        first = 1 + block * ROWS_PER_BLOCK
-        total = 0.0
-        for i in range(first, min(first + ROWS_PER_BLOCK, x.shape[0] - 1)):
-            total += _update_solution_row(x, r, p, q, step, i)
-        squares[block] = total
+    first = 1 + block * ROWS_PER_BLOCK
+    total = 0.0
+    for i in range(first, min(first + ROWS_PER_BLOCK, x.shape[0] - 1)):
+        total += _update_solution_row(x, r, p, q, step, i)
+    squares[block] = total
 
 
-@compiled(fastmath=STENCIL)
-def _update_direction_row(p, z, ratio, i):
-    for j in range(p.shape[1]):
-        p[i, j] = z[i, j] + ratio * p[i, j]
-
-
-@compiled(parallel=True)
-def update_direction(p, z, ratio):
+@parallel_loop(fastmath=STENCIL)
+def update_direction(block, p, z, ratio):
     """Compute p = z + ratio p."""
-    for i in prange(p.shape[0]):
-        _update_direction_row(p, z, ratio, i)
+    first = 1 + block * ROWS_PER_BLOCK
+    for i in range(first, min(first + ROWS_PER_BLOCK, p.shape[0] - 1)):
+        for j in range(p.shape[1]):
+            p[i, j] = z[i, j] + ratio * p[i, j]
 
 
-@compiled(fastmath=EXACT)
-def _correct_depth_row(calibrated, residual, out):
-    for j in range(out.size):
-        out[j] = calibrated[j] * exp(residual[j + 1])
-
-
-@compiled(parallel=True)
-def correct_depth(calibrated, field, out):
-    """Compute D = t exp(r) from the unpadded t and the padded r."""
-    for i in prange(out.shape[0]):
-        _correct_depth_row(calibrated[i], field[i + 1], out[i])
+@parallel_loop(fastmath=EXACT)
+def correct_depth(i, calibrated, field, out):
+    """Compute row i of D = t exp(r) from the unpadded t and the padded r."""
+    for j in range(out.shape[1]):
+        out[i, j] = calibrated[i, j] * exp(field[i + 1, j + 1])

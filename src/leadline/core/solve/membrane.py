@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, compiled, inlined
+from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve import galerkin, multigrid
 from leadline.core.solve.galerkin import COARSE_ROWS, add_prolongation_row, divide_or_zero, restrict_row
 from leadline.core.solve.kernels import (
@@ -73,13 +72,10 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
 
 
 def _run(phase: int, code: NDArray[np.uint8], data: float, edges: Planes, mass: Float32Array, *arrays: Planes) -> None:
-    count = block_count(mass.shape[0] - 2)
-    multigrid.run_blocks(
-        _set_up_parallel, _set_up_block, mass.size, count, phase, code, np.float32(data), edges, mass, *arrays
-    )
+    _set_up_block[block_count(mass.shape[0] - 2)](phase, code, np.float32(data), edges, mass, *arrays)
 
 
-@compiled()
+@called_by_kernels()
 def _image_system_row(code, data, i, edges, mass):
     """Compute the edges and masses of the image: 1 between free pixels, and a mass of 1 for each fixed neighbour."""
     for j in range(1, code.shape[1] - 1):
@@ -92,7 +88,7 @@ def _image_system_row(code, data, i, edges, mass):
         mass[i, j] = (free * np.float32(code[i, j] & DEGREE) - inside) + free * data
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _root_row(edges, mass, root, i):
     """Compute the root of the diagonal, the sum of a pixel's edges and mass; 0 marks a pixel without an equation.
 
@@ -107,7 +103,7 @@ def _root_row(edges, mass, root, i):
         root[i, j] = np.sqrt(diagonal) if diagonal > SMALLEST_DIAGONAL else np.float32(0)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _scale_row(edges, root, fine_root, scaled, weights, i):
     """Scale to a unit diagonal: S becomes D^-1/2 S D^-1/2, and P becomes D_fine^1/2 P D^-1/2."""
     below_image = fine_root.shape[0] == 1  # the image itself is not scaled
@@ -136,7 +132,7 @@ def _scale_row(edges, root, fine_root, scaled, weights, i):
         weights[galerkin.MIDDLE_3, i, j] *= middle * s3
 
 
-@compiled()
+@parallel_loop()
 def _set_up_block(block, phase, code, data, edges, mass, root, fine_root, scaled, weights):
     first = 1 + block * ROWS_PER_BLOCK
     for i in range(first, min(first + ROWS_PER_BLOCK, mass.shape[0] - 1)):
@@ -146,12 +142,6 @@ def _set_up_block(block, phase, code, data, edges, mass, root, fine_root, scaled
             _root_row(edges, mass, root, i)
         else:
             _scale_row(edges, root, fine_root, scaled, weights, i)
-
-
-@compiled(parallel=True)
-def _set_up_parallel(count, phase, code, data, edges, mass, root, fine_root, scaled, weights):
-    for block in prange(count):
-        _set_up_block(np.int64(block), phase, code, data, edges, mass, root, fine_root, scaled, weights)
 
 
 class MembraneCycle(multigrid.VCycle):
@@ -165,14 +155,16 @@ class MembraneCycle(multigrid.VCycle):
         level, coarse = self._hierarchy.levels[depth : depth + 2]
         rhs, smoothed, solution = vectors
         code = NO_CODE if depth else self._hierarchy.code
-        count = block_count(rhs.shape[0] - 2) if upward else galerkin.coarse_block_count(coarse.vectors.shape[1] - 2)
-        multigrid.run_blocks(
-            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, smoothed, code, level.edges, self._data,
-            coarse.prolongation, coarse.vectors, solution, self._dots,
-        )  # fmt: skip
+        system = code, level.edges, self._data, coarse.prolongation
+        if upward:
+            count = block_count(rhs.shape[0] - 2)
+            _correct_and_smooth[count](rhs, smoothed, *system, coarse.vectors[2], solution, self._dots)
+        else:
+            count = galerkin.coarse_block_count(coarse.vectors.shape[1] - 2)
+            _smooth_and_restrict[count](rhs, *system, smoothed, coarse.vectors[0])
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _image_product_row(x, above, row, below, code, data, i, out, k):
     """Compute row i of S x on the image; x must be zero wherever a pixel is not free."""
     for j in range(1, out.shape[1] - 1):
@@ -191,7 +183,7 @@ def _apply_row(x, above, row, below, code, edges, data, i, out, k):
         nine_point_row(x, above, row, below, edges, None, i, out, k)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _coefficients(code, data):
     """Return linear and quadratic of the smoother M = linear I - quadratic S.
 
@@ -201,21 +193,21 @@ def _coefficients(code, data):
     return np.float32(_LINEAR * scale), np.float32(_QUADRATIC * scale * scale)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _smooth_row(linear, quadratic, b, i, applied, out, k):
     """Compute one row of M b from row i of b and a row of S b."""
     for j in range(b.shape[1]):
         out[k, j] = linear * b[i, j] - quadratic * applied[0, j]
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _subtract_row(b, i, applied, out, k):
     """Compute a row of b - S x from a row of S x."""
     for j in range(b.shape[1]):
         out[k, j] = b[i, j] - applied[0, j]
 
 
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _finish_row(linear, quadratic, y, residual, k, applied, b, i, out):
     """Compute row i of y + M r, and return its product with b."""
     total = 0.0
@@ -226,8 +218,8 @@ def _finish_row(linear, quadratic, y, residual, k, applied, b, i, out):
     return total
 
 
-@compiled()
-def _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse):
+@parallel_loop()
+def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
     """Compute x = M b and the coarse right-hand side P^T (b - S x); a block owns whole coarse rows.
 
     The rows of the halo are computed again by the neighbouring block.
@@ -260,9 +252,9 @@ def _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse):
             restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
 
 
-@compiled()
-def _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse, out):
-    """Compute out = y + M (b - S y) with y = x + P e, e the coarse solution; return the product of b and out."""
+@parallel_loop()
+def _correct_and_smooth(block, b, x, code, edges, data, weights, coarse, out, dots):
+    """Compute out = y + M (b - S y) with y = x + P e, e the coarse solution; `dots` gets b . out."""
     height, width = b.shape[0] - 2, b.shape[1]
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * ROWS_PER_BLOCK
@@ -290,19 +282,4 @@ def _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse, o
             continue
         _apply_row(residual, r0, r2, r1, code, edges, data, k, applied, 0)
         total += _finish_row(linear, quadratic, corrected, residual, r2, applied, b, k, out)
-    return total
-
-
-@compiled()
-def _visit_block(block, upward, b, x, code, edges, data, weights, coarse, out, dots):
-    if upward:
-        dots[block] = _correct_and_smooth_block(block, b, x, code, edges, data, weights, coarse[2], out)
-    else:
-        _smooth_and_restrict_block(block, b, code, edges, data, weights, x, coarse[0])
-
-
-# One parallel loop serves both directions, because each parallel loop costs most of a second to compile.
-@compiled(parallel=True)
-def _visit_parallel(count, upward, b, x, code, edges, data, weights, coarse, out, dots):
-    for block in prange(count):
-        _visit_block(np.int64(block), upward, b, x, code, edges, data, weights, coarse, out, dots)
+    dots[block] = total

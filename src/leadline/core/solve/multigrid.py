@@ -13,13 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array
-from leadline.base.jit import SERIAL_BELOW, STENCIL, compiled
+from leadline.base.jit import STENCIL, called_by_kernels
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 
 Planes = Float32Array
@@ -75,20 +74,7 @@ def edge_planes(count: int, size: tuple[int, int]) -> Planes:
     return np.zeros((count, size[0] + 2, size[1] + 3), np.float32)
 
 
-def run_blocks(parallel: Any, block: Any, size: int, count: int, *arguments: Any) -> None:
-    """Run a kernel on all blocks of a level of `size` pixels: in a parallel loop, or on one thread if it is small.
-
-    `block` takes the number of one block and the arguments, `parallel` the number of blocks and the arguments. The
-    blocks and their order are the same either way, and with them every bit of the result.
-    """
-    if size >= SERIAL_BELOW:
-        parallel(count, *arguments)
-    else:
-        for number in range(count):
-            block(number, *arguments)
-
-
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def nine_point_row(x, above, row, below, edges, diagonal, i, out, k):
     """Compute row i of the product with a nine-point operator as row k of `out`.
 
@@ -106,7 +92,7 @@ def nine_point_row(x, above, row, below, edges, diagonal, i, out, k):
             out[k, j] = edges[diagonal, i, j] * x[row, j] - (cross + slant)
 
 
-@compiled()
+@called_by_kernels()
 def copy_row(x, i, out, k):
     for j in range(x.shape[1]):
         out[k, j] = x[i, j]
@@ -155,10 +141,9 @@ class VCycle(ABC):
         return self._result, float(self._dots.sum())
 
     def compile(self) -> None:
-        """Compile the visits to a level, to the image and to a small one."""
-        levels = self._hierarchy.levels
-        self._visit(False, 0, (self._result, self._smoothed, self._result))
-        self._visit(False, 1, levels[1].vectors)
+        """Compile the visits to a level."""
+        for upward in (True, False):
+            self._visit(upward, 0, (self._result, self._smoothed, self._result))
 
     def increase_damping(self) -> bool:
         """Reduce the steps of the smoother; returns False if this is not possible."""

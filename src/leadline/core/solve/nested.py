@@ -28,11 +28,10 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array, IndexArray
-from leadline.base.jit import STENCIL, compiled
+from leadline.base.jit import STENCIL, parallel_loop
 from leadline.core.adaptive import MAX_WEIGHT, edge_weights, squared_gradients
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve.cg import SolveStatus
@@ -69,8 +68,8 @@ class Estimate:
     def refined(self, shape: tuple[int, ...]) -> Estimate:
         """The estimate on the grid of twice the resolution."""
         residual, slope = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        _interpolate(self.residual, residual)
-        _interpolate(self.slope, slope)
+        _interpolate[len(residual)](self.residual, residual)
+        _interpolate[len(slope)](self.slope, slope)
         slope *= np.float32(0.25)  # gradients per pixel
         return Estimate(residual, slope)
 
@@ -96,7 +95,7 @@ class Grid:
         """
         height, width = ((side + 1) // 2 for side in self.calibrated.shape)
         calibrated = np.empty((height, width), np.float32)
-        _halve(self.calibrated, calibrated)
+        _halve[len(calibrated)](self.calibrated, calibrated)
         row, column = np.divmod(self.where, self.calibrated.shape[1])
         place = row // 2 * width + column // 2
         total = np.bincount(place, self.weights, height * width)
@@ -199,39 +198,37 @@ def mean_slope(depth: Float32Array, window: int) -> Float32Array:
     return total
 
 
-@compiled(parallel=True, fastmath=STENCIL)
-def _halve(fine, coarse):  # type: ignore[no-untyped-def]
+@parallel_loop(fastmath=STENCIL)
+def _halve(i, fine, coarse):  # type: ignore[no-untyped-def]
     """Mean of the valid depths of each two by two pixels; NaN if none is valid."""
     height, width = fine.shape
-    for i in prange(coarse.shape[0]):
-        for j in range(coarse.shape[1]):
-            total, count = np.float32(0.0), np.float32(0.0)
-            for k in range(2 * i, min(2 * i + 2, height)):
-                for m in range(2 * j, min(2 * j + 2, width)):
-                    if fine[k, m] == fine[k, m]:
-                        total += fine[k, m]
-                        count += np.float32(1.0)
-            coarse[i, j] = total / count
+    for j in range(coarse.shape[1]):
+        total, count = np.float32(0.0), np.float32(0.0)
+        for k in range(2 * i, min(2 * i + 2, height)):
+            for m in range(2 * j, min(2 * j + 2, width)):
+                if fine[k, m] == fine[k, m]:
+                    total += fine[k, m]
+                    count += np.float32(1.0)
+        coarse[i, j] = total / count
 
 
-@compiled(parallel=True, fastmath=STENCIL)
-def _interpolate(coarse, fine):  # type: ignore[no-untyped-def]
+@parallel_loop(fastmath=STENCIL)
+def _interpolate(i, coarse, fine):  # type: ignore[no-untyped-def]
     """Bilinear interpolation to pixels of half the side, from the valid ones of the four nearest pixels.
 
     The nearest of them, the pixel that contains the fine one, has the weight 9/16. Where it is NaN the result is NaN.
     """
     height, width = coarse.shape
     near, far = np.float32(0.75), np.float32(0.25)
-    for i in prange(fine.shape[0]):
-        here = coarse[i // 2]
-        beside = coarse[min(max(i // 2 + (1 if i % 2 else -1), 0), height - 1)]
-        for j in range(fine.shape[1]):
-            k = j // 2
-            m = min(max(k + (1 if j % 2 else -1), 0), width - 1)
-            total = near * near * here[k]
-            weight = near * near
-            for value, share in ((here[m], near * far), (beside[k], near * far), (beside[m], far * far)):
-                if value == value:
-                    total += share * value
-                    weight += share
-            fine[i, j] = total / weight
+    here = coarse[i // 2]
+    beside = coarse[min(max(i // 2 + (1 if i % 2 else -1), 0), height - 1)]
+    for j in range(fine.shape[1]):
+        k = j // 2
+        m = min(max(k + (1 if j % 2 else -1), 0), width - 1)
+        total = near * near * here[k]
+        weight = near * near
+        for value, share in ((here[m], near * far), (beside[k], near * far), (beside[m], far * far)):
+            if value == value:
+                total += share * value
+                weight += share
+        fine[i, j] = total / weight

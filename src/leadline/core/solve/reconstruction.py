@@ -217,7 +217,7 @@ def reconstruct(
     solution = system.solve(targets, start=start) if cache is None else cache.solve(system, targets, start)
     del system  # and with it the levels of the preconditioner, before the result needs memory
     depth = np.empty(calibrated.shape, measured.dtype)
-    kernels.correct_depth(calibrated, solution.field, depth)
+    kernels.correct_depth[len(depth)](calibrated, solution.field, depth)
     depth.ravel()[where[exact]] = measured[exact]
     statistics = solution.status, solution.iterations, solution.residual, solution.history
     return depth, Reconstruction(*statistics, adapted)

@@ -29,11 +29,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, compiled
+from leadline.base.jit import STENCIL, called_by_kernels, parallel_loop
 from leadline.core.solve import multigrid
 from leadline.core.solve.galerkin import coarsen, restrict_row
 from leadline.core.solve.kernels import EAST, FREE, ROWS_PER_BLOCK, SOUTH, SOUTH_EAST, SOUTH_WEST, block_count
@@ -108,14 +107,13 @@ def _run(
     fine_mass: Float32Array,
     fine_area: Float32Array,
 ) -> None:
-    multigrid.run_blocks(
-        _set_up_parallel, _set_up_block, level.mass.size, block_count(level.mass.shape[0] - 2), phase, code,
-        level.edges, level.mass, level.bending, level.step, area, row_sums, fine_mass, fine_area, level.prolongation,
-        np.float32(laplacian),
+    _set_up_block[block_count(level.mass.shape[0] - 2)](
+        phase, code, level.edges, level.mass, level.bending, level.step, area, row_sums, fine_mass, fine_area,
+        level.prolongation, np.float32(laplacian),
     )  # fmt: skip
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _row_sums_row(edges, bending, area, row_sums, laplacian, i):
     """Compute K and the row sums of K |A| on row i.
 
@@ -142,7 +140,7 @@ def _row_sums_row(edges, bending, area, row_sums, laplacian, i):
         row_sums[i, j] = two * total * bending[k, j]
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _step_row(code, edges, mass, bending, step, sums, i):
     """Compute the step 1 / d of the smoother on row i.
 
@@ -170,7 +168,7 @@ def _step_row(code, edges, mass, bending, step, sums, i):
         step[i, j] = (one + root) / (two * bound) if bound > SMALLEST_DIAGONAL else zero
 
 
-@compiled()
+@parallel_loop()
 def _set_up_block(
     block, phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
 ):
@@ -188,17 +186,6 @@ def _set_up_block(
             else:
                 for j in range(1, mass.shape[1] - 1):
                     mass[i, j] = max(mass[i, j], np.float32(0))
-
-
-@compiled(parallel=True)
-def _set_up_parallel(
-    count, phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
-):  # fmt: skip
-    for block in prange(count):
-        _set_up_block(
-            np.int64(block), phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights,
-            laplacian,
-        )  # fmt: skip
 
 
 def _invert(level: ThinPlateLevel) -> Float32Array:

@@ -20,13 +20,12 @@ Masses reduce its step 1 / d; see `_step_row` in thin_plate.py.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, compiled, inlined
+from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
 from leadline.core.solve.kernels import FREE, weighted_laplacian_row, zero_row
-from leadline.core.solve.multigrid import NO_CODE, Planes, VCycle, copy_row, nine_point_row, run_blocks
+from leadline.core.solve.multigrid import NO_CODE, Planes, VCycle, copy_row, nine_point_row
 from leadline.core.solve.thin_plate import DIAGONAL, ThinPlateHierarchy
 
 # Constants of the polynomial, fitted to the best polynomials over b. C is 0.85 of the fitted value, so that the
@@ -63,14 +62,15 @@ class ThinPlateCycle(VCycle):
         code = NO_CODE if depth else self._hierarchy.code
         # A block of rows is also a whole block of half as many rows on the coarse level.
         count = (rhs.shape[0] - 3) // _BLOCK_ROWS + 1
-        run_blocks(
-            _visit_parallel, _visit_block, rhs.size, count, upward, rhs, smoothed, code,
-            level.edges, level.mass, level.bending, level.step, np.float32(self.damping_factor),
-            coarse.prolongation, coarse.vectors, solution, self._dots,
-        )  # fmt: skip
+        damping = np.float32(self.damping_factor)
+        system = level.edges, level.mass, level.bending, level.step, damping, coarse.prolongation
+        if upward:
+            _correct_and_smooth[count](rhs, smoothed, code, *system, coarse.vectors[2], solution, self._dots)
+        else:
+            _smooth_and_restrict[count](rhs, *system, smoothed, coarse.vectors[0])
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _scale_row(x, i, factor, j, out, k):
     """Compute the product of row i of `x` and row j of `factor` as row k of `out`."""
     for m in range(out.shape[1]):
@@ -86,7 +86,7 @@ def _apply_row(x, above, row, below, edges, i, out, k):
         nine_point_row(x, above, row, below, edges, DIAGONAL, i, out, k)
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _inner_row(b, row, applied, step, bending, i, damping, membrane, inner, k):
     """Compute v = c/d (m b - A (b / d)), and u, which `_outer_row` needs again, in `membrane`."""
     stiffness = i if bending.shape[0] > 1 else 0
@@ -96,7 +96,7 @@ def _inner_row(b, row, applied, step, bending, i, damping, membrane, inner, k):
         inner[k, j] = damping * _C * u * step[i, j] * (_M * b[row, j] - applied[0, j])
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _outer_row(b, row, inner, membrane, k, applied, step, i, damping, out, n):
     """Compute M b = m v - A v / d + c e/d b, with v from `_inner_row`."""
     for j in range(b.shape[1]):
@@ -106,14 +106,14 @@ def _outer_row(b, row, inner, membrane, k, applied, step, i, damping, out, n):
         out[n, j] = (_M * inner[k, j] - step[i, j] * applied[0, j]) + damping * _C * u * step[i, j] * e * b[row, j]
 
 
-@compiled(fastmath=STENCIL)
+@called_by_kernels(fastmath=STENCIL)
 def _residual_row(b, i, x, row, tension, bent, mass, out, k):
     """Compute row i of b - Q x from `tension`, a row of A x, and `bent`, a row of A K A x."""
     for j in range(b.shape[1]):
         out[k, j] = b[i, j] - ((tension[k, j] + mass[i, j] * x[row, j]) + bent[0, j])
 
 
-@compiled(fastmath=SUM)
+@called_by_kernels(fastmath=SUM)
 def _finish_row(x, row, b, code, i, out):
     """Add a row of x to row i of `out` and return its product with b; on the image, pixels that are not free are 0."""
     total = 0.0
@@ -128,8 +128,8 @@ def _finish_row(x, row, b, code, i, out):
     return total
 
 
-@compiled()
-def _smooth_and_restrict_block(block, b, edges, mass, bending, step, damping, weights, x, coarse):
+@parallel_loop()
+def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights, x, coarse):
     """Compute x = M b and the coarse right-hand side P^T (b - Q x); a block owns whole coarse rows.
 
     The stages b/d, v, x, A x and residual each follow one row behind the stage before, in ring buffers of three rows.
@@ -184,9 +184,9 @@ def _smooth_and_restrict_block(block, b, edges, mass, bending, step, damping, we
                 restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
 
 
-@compiled()
-def _correct_and_smooth_block(block, b, x, code, edges, mass, bending, step, damping, weights, coarse, out):
-    """Compute out = y + M (b - Q y) with y = x + P e, e the coarse solution; return the product of b and out.
+@parallel_loop()
+def _correct_and_smooth(block, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
+    """Compute out = y + M (b - Q y) with y = x + P e, e the coarse solution; `dots` gets b . out.
 
     The stages y, A y, residual r and r/d, v, and y + M r each follow one row behind the stage before.
     """
@@ -233,22 +233,4 @@ def _correct_and_smooth_block(block, b, x, code, edges, mass, bending, step, dam
             _apply_row(inner, r2, r1, r0, edges, k, applied, 0)
             _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, out, k)
             total += _finish_row(corrected, c4, b, code, k, out)
-    return total
-
-
-@compiled()
-def _visit_block(block, upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
-    if upward:
-        dots[block] = _correct_and_smooth_block(
-            block, b, x, code, edges, mass, bending, step, damping, weights, coarse[2], out
-        )
-    else:
-        _smooth_and_restrict_block(block, b, edges, mass, bending, step, damping, weights, x, coarse[0])
-
-
-@compiled(parallel=True)
-def _visit_parallel(count, upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
-    for block in prange(count):
-        _visit_block(
-            np.int64(block), upward, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots
-        )
+    dots[block] = total

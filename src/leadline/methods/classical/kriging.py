@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from leadline.base.arrays import BoolArray, FloatArray
 from leadline.base.errors import require_count
-from leadline.base.jit import compiled
+from leadline.base.jit import parallel_loop
 from leadline.core.prior import Prior
 from leadline.methods import MethodResult
 from leadline.methods.classical.fields import Interpolated, Quantity, interpolate, pixel_places
@@ -60,7 +59,7 @@ def kriging(prior: Prior, sparse: FloatArray, *, quantity: Quantity = "residual"
             places = pixel_places(top, out[strip].shape)
             _, at = tree.query(places, k=list(range(1, used + 1)))
             ratio = max(nugget / sill, LEAST_NUGGET)
-            out[strip] = _predict(places, points, found, at, ratio, length).reshape(out[strip].shape)
+            _predict[len(places)](places, points, found, at, ratio, length, out[strip].reshape(-1))
         return Interpolated(out, parameters)
 
     return interpolate(prior, sparse, quantity, fill, restore=True)
@@ -101,39 +100,36 @@ def fit_variogram(points: _Floats, values: _Floats, diagonal: float) -> tuple[fl
     return best[1:]
 
 
-@compiled(parallel=True)
-def _predict(places, points, values, at, ratio, length):  # type: ignore[no-untyped-def]
-    """Ordinary kriging at each place from the points `at`, with the nugget relative to the sill.
+@parallel_loop()
+def _predict(p, places, points, values, at, ratio, length, out):  # type: ignore[no-untyped-def]
+    """Ordinary kriging at place p from the points `at`, with the nugget relative to the sill.
 
     With C the covariance of the measurements, c that with the place and mu the mean by generalised least squares, the
     prediction is mu + c' C^-1 (v - mu), from one Cholesky factorisation of C.
     """
     count = at.shape[1]
-    out = np.empty(places.shape[0])
-    for p in prange(places.shape[0]):
-        factor = np.empty((count, count))
-        ones, data, cross = np.empty(count), np.empty(count), np.empty(count)
-        for i in range(count):
-            y, x = points[at[p, i], 0], points[at[p, i], 1]
-            for j in range(i):
-                distance = math.sqrt((points[at[p, j], 0] - y) ** 2 + (points[at[p, j], 1] - x) ** 2)
-                factor[i, j] = math.exp(-distance / length)
-            factor[i, i] = 1.0 + ratio
-            ones[i], data[i] = 1.0, values[at[p, i]]
-            cross[i] = math.exp(-math.sqrt((places[p, 0] - y) ** 2 + (places[p, 1] - x) ** 2) / length)
-        for i in range(count):
-            for j in range(i + 1):
-                total = factor[i, j]
-                for k in range(j):
-                    total -= factor[i, k] * factor[j, k]
-                factor[i, j] = math.sqrt(total) if i == j else total / factor[j, j]
-            for k in range(i):
-                ones[i] -= factor[i, k] * ones[k]
-                data[i] -= factor[i, k] * data[k]
-                cross[i] -= factor[i, k] * cross[k]
-            ones[i] /= factor[i, i]
-            data[i] /= factor[i, i]
-            cross[i] /= factor[i, i]
-        mean = np.sum(ones * data) / np.sum(ones * ones)
-        out[p] = mean + np.sum(cross * (data - mean * ones))
-    return out
+    factor = np.empty((count, count))
+    ones, data, cross = np.empty(count), np.empty(count), np.empty(count)
+    for i in range(count):
+        y, x = points[at[p, i], 0], points[at[p, i], 1]
+        for j in range(i):
+            distance = math.sqrt((points[at[p, j], 0] - y) ** 2 + (points[at[p, j], 1] - x) ** 2)
+            factor[i, j] = math.exp(-distance / length)
+        factor[i, i] = 1.0 + ratio
+        ones[i], data[i] = 1.0, values[at[p, i]]
+        cross[i] = math.exp(-math.sqrt((places[p, 0] - y) ** 2 + (places[p, 1] - x) ** 2) / length)
+    for i in range(count):
+        for j in range(i + 1):
+            total = factor[i, j]
+            for k in range(j):
+                total -= factor[i, k] * factor[j, k]
+            factor[i, j] = math.sqrt(total) if i == j else total / factor[j, j]
+        for k in range(i):
+            ones[i] -= factor[i, k] * ones[k]
+            data[i] -= factor[i, k] * data[k]
+            cross[i] -= factor[i, k] * cross[k]
+        ones[i] /= factor[i, i]
+        data[i] /= factor[i, i]
+        cross[i] /= factor[i, i]
+    mean = np.sum(ones * data) / np.sum(ones * ones)
+    out[p] = mean + np.sum(cross * (data - mean * ones))
