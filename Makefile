@@ -63,27 +63,38 @@ pictures: $(DEV) browser
 	$(BIN)/python docs/make_studio_pictures.py
 	$(BIN)/python docs/make_views_pictures.py
 
-# Every table of the docs with measured numbers but those of docs/speed.md, which `make bench` writes: some hours, on an
-# idle machine. DATA is a folder of scene folders, NETWORK an ONNX file with its card, FRAMES a folder of video frames.
+# The tables of the docs with measured numbers but those of docs/speed.md, which `make bench` writes, and those of whole
+# benchmark runs, whose pages name the command: half an hour to an hour on two idle cores. Each step writes a file, and a
+# step whose file is there is not run again; `make out/tables/sensors.txt DATA=...` runs one.
+# DATA is a folder of scene folders, NETWORK an ONNX file with its card, FRAMES a folder of video frames with poses.
 TABLES := out/tables
-# A pipe fails if the benchmark does, and tee shows the rows while they are measured.
-tables: SHELL := bash
-tables: .SHELLFLAGS := -o pipefail -c
-tables: $(DEV) $(BENCH)
+STEPS := outliers uncertainty sensors regions presets stream stream_best stream_poses busy throughput harness torch_peers
+tables: $(STEPS:%=$(TABLES)/%.txt)
+
+$(TABLES)/outliers.txt: PROGRAM = outliers.py $(DATA) $(NETWORK)
+$(TABLES)/uncertainty.txt: PROGRAM = uncertainty.py $(DATA) $(NETWORK) --size 480
+$(TABLES)/sensors.txt: PROGRAM = sensors.py $(DATA) $(NETWORK)
+$(TABLES)/regions.txt: PROGRAM = regions.py $(DATA) $(NETWORK)
+$(TABLES)/presets.txt: PROGRAM = presets.py
+$(TABLES)/stream.txt: PROGRAM = stream.py $(FRAMES) $(NETWORK) --preset paper
+$(TABLES)/stream_best.txt: PROGRAM = stream.py $(FRAMES) $(NETWORK) --preset best
+$(TABLES)/stream_poses.txt: PROGRAM = stream.py $(FRAMES) $(NETWORK) --preset best --poses
+$(TABLES)/busy.txt: PROGRAM = busy.py
+$(TABLES)/throughput.txt: PROGRAM = throughput.py
+$(TABLES)/harness.txt: PROGRAM = harness.py
+$(TABLES)/torch_peers.txt: PROGRAM = torch_peers.py --repeats 2 $(OMNI_DC:%=--omni-dc %) $(MOGE:%=--moge %)
+# Process times of one thread, which depend least on what else the machine does.
+$(TABLES)/presets.txt $(TABLES)/stream.txt: export NUMBA_NUM_THREADS := 1
+
+# A pipe fails if the benchmark does, and tee shows the rows while they are measured. The file gets its name at the end.
+$(TABLES)/%.txt: SHELL := bash
+$(TABLES)/%.txt: .SHELLFLAGS := -o pipefail -c
+$(TABLES)/%.txt: | $(DEV)
 	@test -d "$(DATA)" -a -f "$(NETWORK)" -a -d "$(FRAMES)" || \
 	  { echo "name the data: make tables DATA=scenes NETWORK=model.onnx FRAMES=frames" >&2; exit 1; }
-	$(BIN)/leadline warm-up
-	mkdir -p $(TABLES)
-	$(BIN)/python benchmarks/outliers.py $(DATA) $(NETWORK) | tee $(TABLES)/outliers.txt
-	$(BIN)/python benchmarks/regions.py $(DATA) $(NETWORK) | tee $(TABLES)/regions.txt
-	$(BIN)/python benchmarks/uncertainty.py $(DATA) $(NETWORK) --size 480 | tee $(TABLES)/uncertainty.txt
-	$(BIN)/python benchmarks/sensors.py $(DATA) $(NETWORK) | tee $(TABLES)/sensors.txt
-	$(BIN)/python benchmarks/presets.py $(DATA) $(NETWORK) | tee $(TABLES)/presets.txt
-	NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/stream.py $(FRAMES) $(NETWORK) --preset paper | tee $(TABLES)/stream.txt
-	$(BIN)/python benchmarks/busy.py | tee $(TABLES)/busy.txt
-	$(BIN)/python benchmarks/throughput.py | tee $(TABLES)/throughput.txt
-	$(BIN)/python benchmarks/harness.py | tee $(TABLES)/harness.txt
-	$(BIN)/python benchmarks/torch_peers.py | tee $(TABLES)/torch_peers.txt
+	@mkdir -p $(TABLES)
+	@$(BIN)/leadline warm-up
+	$(BIN)/python benchmarks/$(PROGRAM) | tee $@.part && mv $@.part $@ && echo "$@ took $$SECONDS s"
 
 docs: $(DEV)
 	$(BIN)/mkdocs build --strict

@@ -156,7 +156,10 @@ def main() -> None:
             r = np.array(found[label, what, kind, outliers])
             cells.append(f"{100 * (r <= UNAFFECTED).mean():.0f} %, {np.exp(np.log(r).mean()):.2f} ({r.max():.2f})")
         lines.append(f"| {label}, {what} | {outliers} | {' | '.join(cells)} |")
-    sys.stdout.write("\n".join([*lines, "", *sensors(given.data, given.network)]) + "\n")
+    sys.stdout.write("\n".join(lines) + "\n\n")
+    for line in sensors(given.data, given.network):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ from leadline.bench.observations import CASES, simulate
 from leadline.datasets.scene_folders import SceneFolders
 from leadline.priors import prior_source
 
-SIZES = (Size(320, 240), Size(640, 480), Size(1024, 1024), Size(1920, 1080), Size(3840, 2160))
+SIZES = (Size(320, 240), Size(640, 480), Size(1024, 1024), Size(1536, 1024), Size(1920, 1080))
 PRESETS = {"paper": CompletionOptions.paper(), "best": CompletionOptions.best()}
-REPEATS = 5
+REPEATS = 3
 
 
 def compare(name: str, prior: NDArray[np.float32], sparse: NDArray[np.float32]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -29,11 +30,12 @@ from leadline.io.depth import read_depth, write_depth
 
 VARIANTS: dict[str, tuple[str, ...]] = {
     "paper": ("--preset", "paper"),
-    "paper, outliers removed": ("--preset", "paper", "--outliers", "single"),
+    "paper, `--outliers single`": ("--preset", "paper", "--outliers", "single"),
     "best": ("--preset", "best"),
-    "best, outliers removed": ("--preset", "best", "--outliers", "single"),
-    "best, no network": ("--preset", "best"),
+    "best, `--outliers single`": ("--preset", "best", "--outliers", "single"),
+    "best, `--prior none`": ("--preset", "best"),
 }
+ALIKE = 1.05  # ratio up to which results with and without a network count as equal
 BLOCKS, HELD_OUT = 40, 0.1  # number of blocks across a map, and share of the blocks that are left out
 KITTI, CYCLIST = "kitti_dc/2011_09_26_drive_0001_f005_cam02", "kitti_dc/ttaz_ex4_cyclist"
 
@@ -144,11 +146,11 @@ def without(region: str) -> Command:
 
 
 CASES = (
-    Case(KITTI, "raw sweep, hidden points kept", sweep("--no-see-through")),
+    Case(KITTI, "raw sweep, see-through points kept", sweep("--no-see-through")),
     Case(KITTI, "raw sweep", sweep()),
     Case(KITTI, "raw sweep, motion compensated", moving),
     Case(CYCLIST, "published sweep", published),
-    Case(CYCLIST, "published sweep, hidden points removed", reprojected),
+    Case(CYCLIST, "published sweep, see-through points removed", reprojected),
     Case("nuscenes_mini/cam_front", "raw sweep of 32 beams", sweep()),
     Case("dgp_ddad_rig/scene_01_CAMERA_01", "raw sweep, inaccurate calibration", sweep()),
     Case("dgp_ddad_rig/scene_01_CAMERA_06", "raw sweep, inaccurate calibration", sweep()),
@@ -175,6 +177,32 @@ CASES = (
     Case("eth3d_prior_pair/madpose_view1", "167 points of SfM", published),
     Case("eth3d_prior_pair/madpose_view1", "167 points of SfM, metric prior", published, prior="prior1_da_metric.npy"),
 )
+
+
+# The scenes as the table has them; frames of one name are averaged.
+TITLES = {
+    KITTI: "KITTI, drive 0001",
+    CYCLIST: "KITTI, cyclist",
+    "nuscenes_mini/cam_front": "nuScenes, front camera",
+    "dgp_ddad_rig/scene_01_CAMERA_01": "DDAD, camera 1",
+    "dgp_ddad_rig/scene_01_CAMERA_06": "DDAD, camera 6",
+    "cleargrasp_d435/real_val_080": "ClearGrasp 080",
+    "cleargrasp_d435/real_val_123": "ClearGrasp 123",
+    "lingbot_rgbd/example0": "RGB-D camera, corridor",
+    "lingbot_rgbd/example2": "RGB-D camera, steel bowl",
+    "lingbot_rgbd/example6": "RGB-D camera, wine glasses",
+    **{f"7scenes_seq/frame{number:06d}": "7-Scenes, mean of 10 frames" for number in range(0, 1000, 100)},
+    "nyuv2/basement_00000": "NYUv2, basement",
+    "nyuv2/unidepth_livingroom": "NYUv2, living room",
+    "tum_rgbd/fr2_desk_1": "TUM, fr2 desk",
+    "tum_rgbd/open3d_office_desk": "TUM, office desk",
+    "arkit/promptda_example": "ARKit, library",
+    "rgb_d_d/sample2_rgbdd_toy": "RGB-D-D, toy",
+    "zju_l5/cafe1_1645168915": "ZJU-L5, café",
+    "void/any2full_void_150_1": "VOID",
+    "eth3d_prior_pair/madpose_view0": "ETH3D pair, view 0",
+    "eth3d_prior_pair/madpose_view1": "ETH3D pair, view 1",
+}
 
 
 def held_out(home: Home, arguments: Sequence[str]) -> tuple[Sequence[str], Depth]:
@@ -213,8 +241,8 @@ def run(case: Case, home: Home, model: Path) -> tuple[dict[str, float], float, b
     prior = f"onnx:{model}" if case.prior is None else str(home.folder / case.prior)
     found = {}
     for name, options in VARIANTS.items():
-        output = home.work / name.replace(", ", "-").replace(" ", "-")
-        chosen = "none" if "no network" in name else prior
+        output = home.work / re.sub(r"\W+", "-", name).strip("-")
+        chosen = "none" if "none" in name else prior
         cache = ("--cache", str(home.work.parent / "cache")) if chosen.startswith("onnx:") else ()
         files = (
             str(home.image),
@@ -234,6 +262,26 @@ def run(case: Case, home: Home, model: Path) -> tuple[dict[str, float], float, b
     return found, own, entry is not None
 
 
+def row(case: Case, scored: str, own: float, scores: NDArray[np.float64]) -> str:
+    """A row of the table: means over the frames of a title in percent, the lowest in bold."""
+    numbers = [f"{100 * value:.2f}" for value in scores.mean(axis=0)]
+    lowest = min(numbers, key=float)
+    cells = [TITLES[case.scene], case.description, scored, "–" if np.isnan(own) else f"{100 * own:.2f}"]
+    cells += [f"**{number}**" if number == lowest else number for number in numbers]
+    return f"| {' | '.join(cells)} |"
+
+
+def summary(scores: NDArray[np.float64]) -> str:
+    """The counts below the table, over all frames."""
+    paper, _, best, single, without = scores.T
+    alike = (best <= ALIKE * without) & (without <= ALIKE * best)
+    return (
+        f"best is below paper in {(best < paper).sum()} of {len(scores)}; with best, --outliers single is lower in "
+        f"{(single < best).sum()} and higher in {(single > best).sum()}; {alike.sum()} within 5 % of --prior none, "
+        f"{(~alike & (best < without)).sum()} lower, {(~alike & (best > without)).sum()} higher"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -241,27 +289,33 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, help="folder for depth, previews and point clouds")
     parser.add_argument("--only", default="", help="run only cases whose scene or description contains this text")
     chosen = parser.parse_args()
+    cases = [case for case in CASES if chosen.only in f"{case.scene} {case.description}"]
+    scores: list[list[float]] = []
     with tempfile.TemporaryDirectory() as temporary:
         output = chosen.output or Path(temporary)
-        heads = ("scene", "measurements", "scored on", "measurements themselves", *VARIANTS)
-        sys.stdout.write(f"| {' | '.join(heads)} |\n")
-        sys.stdout.write("|" + "---|" * len(heads) + "\n")
-        for number, case in enumerate(CASES):
-            if chosen.only not in f"{case.scene} {case.description}":
-                continue
+        heads = ("scene", "measurements", "scored on", "sensor error", *VARIANTS)
+        sys.stdout.write(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n")
+        frames = 0
+        for case, following in zip(cases, [*cases[1:], None], strict=True):
             folder = chosen.data / case.scene
             if not folder.is_dir():
                 sys.stderr.write(f"{case.scene} is not in {chosen.data} and is left out\n")
                 continue
-            work = output / f"{number:02d}-{case.scene.replace('/', '-')}"
+            work = output / f"{CASES.index(case):02d}-{case.scene.replace('/', '-')}"
             work.mkdir(parents=True, exist_ok=True)
             about = json.loads((folder / "scene.json").read_text(encoding="utf-8"))
             found, own, reference = run(case, Home(folder, about, work), chosen.model)
-            scored = "reference" if reference else "left-out blocks"
-            numbers = [f"{100 * value:.2f}" for value in found.values()]
-            first = [case.scene, case.description, scored, "–" if np.isnan(own) else f"{100 * own:.2f}"]
-            sys.stdout.write("| " + " | ".join([*first, *numbers]) + " |\n")
-            sys.stdout.flush()
+            scores.append(list(found.values()))
+            frames += 1
+            key = (TITLES[case.scene], case.description)
+            if following is None or key != (TITLES[following.scene], following.description):
+                sys.stdout.write(
+                    row(case, "reference" if reference else "blocks", own, np.array(scores[-frames:])) + "\n"
+                )
+                sys.stdout.flush()
+                frames = 0
+    if scores:
+        sys.stdout.write(f"\n{summary(np.array(scores))}\n")
 
 
 if __name__ == "__main__":

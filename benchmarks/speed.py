@@ -1,6 +1,6 @@
 """Measure the run time of a completion, relative to memory traffic and to other solvers, and write docs/speed.md.
 
-    python benchmarks/speed.py            everything: some minutes, on an idle machine
+    python benchmarks/speed.py            everything: about five minutes, on an idle machine
     python benchmarks/speed.py --quick    small sizes, no other solvers: a few seconds, to test the program
 
 All ratios are between medians of the same run with the same number of threads.
@@ -14,6 +14,7 @@ import platform
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import perf_counter
 
 import numba
 from peers import LOADERS, OUR_SOLVERS, SolverTimes, System, compare, load_peers, sweep
@@ -29,6 +30,7 @@ SIZES = [VGA, ONE_MEGAPIXEL, Size(1920, 1080), EIGHT_MEGAPIXELS]
 SWEEP = [Size(160, 120), Size(320, 240), *SIZES]
 QUICK_SIZES = [Size(80, 60), Size(160, 120)]
 REPEATS, QUICK_REPEATS = 7, 2
+BEGUN = perf_counter()
 BUSY = 0.5  # largest load average of an idle machine
 PACKAGES = ("numpy", "numba", "scipy", "pyamg", "pypardiso", "mkl")
 
@@ -122,7 +124,9 @@ def _processor() -> str:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    """Print a line after the minutes and seconds since the start."""
+    minutes, seconds = divmod(int(perf_counter() - BEGUN), 60)
+    print(f"{minutes}:{seconds:02d}  {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peers import OURS, PAPER, PARDISO, PYAMG, PYAMG_CLASSICAL, SCIPY_CG, SUPERLU, SolverTimes
+from peers import LONGEST, OURS, PAPER, PARDISO, PYAMG, PYAMG_CLASSICAL, SCIPY_CG, SUPERLU, SolverTimes
 from timing import CaseTimes, Size, Times
 
 from leadline.bench.observations import CASES, Case
@@ -143,7 +143,8 @@ def markdown(report: Report, *, figure: bool) -> str:
         parts += [
             "### Time against size",
             f"![Seconds of the solve against the number of pixels, for every solver]({FIGURE.as_posix()})",
-            "The outer case, set-up included. A line ends where the next point was expected to take more than 10 s.",
+            "The outer case, set-up included. A line ends where the next point was expected to take more than "
+            f"{LONGEST:g} s.",
         ]
     start = [[f"`{name}`", f"{min(times.runs):.3f}", f"{times.median:.3f}"] for name, times in report.start_up.items()]
     parts += ["### Start-up", _table(["command", "fastest, s", "median, s"], start, "lrr")]
@@ -156,14 +157,17 @@ def markdown(report: Report, *, figure: bool) -> str:
 
 
 def _summary(report: Report) -> str:
-    """The table of the README: the central case of both presets at every size."""
-    rows = []
+    """The table of the README, the central case of both presets at every size, and the range of their ratio."""
+    rows, ratios = [], []
     for paper, best in zip(report.of("paper"), report.of("best"), strict=True):
+        ratios.append(best.stages["complete"].median / paper.stages["complete"].median)
         if paper.case == "central":
-            cells = [f"{_milliseconds(times.stages['complete'])} ms" for times in (paper, best)]
-            rows.append([str(paper.size), *cells, f"{_milliseconds(paper.stages['solve'])} ms", str(paper.iterations)])
-    heads = ["image", "`complete`, paper", "`complete`, best", "of it the solve, paper", "iterations, paper"]
-    return _table(heads, rows, "lrrrr")
+            times = (paper.stages["complete"], paper.stages["solve"], best.stages["complete"])
+            whole, solve, other = (f"{1e3 * seconds.median:.0f} ms" for seconds in times)
+            rows.append([str(paper.size), whole, solve, str(paper.iterations), other, str(best.iterations)])
+    heads = ["image", "`complete`, `paper`", "of it the solve", "iterations", "`complete`, `best`", "iterations"]
+    spread = f"{min(ratios):.1f} to {max(ratios):.1f} times"
+    return f"{_table(heads, rows, 'lrrrrr')}\n\nOver all sizes and cases `best` takes {spread} as long as `paper`."
 
 
 def _whole(report: Report) -> str:

@@ -31,7 +31,7 @@ PRESETS = ("paper", "best")
 # The functions that are replaced by timed ones. A stage is timed inside the whole call, with the CPU caches as in use.
 STAGES = {
     "fit": (pipeline, "fit_response"),
-    "calibrate": (pipeline, "calibrate"),
+    "calibrate": (pipeline, "calibrate_prior"),
     "set-up": (system.System, "build_hierarchy"),
     "solve": (system.System, "solve"),
     "reconstruct": (pipeline, "reconstruct"),

@@ -217,7 +217,9 @@ def test_untrusted_files_are_never_unpickled_or_executed() -> None:
     def unsafe(source: str, path: Path) -> list[object]:
         used = {name.split(".")[0] for _, name in imports(ast.parse(source), path)}
         pickles = sorted(used & {"pickle", "marshal", "shelve", "dill"})
-        return [*calls(source, "eval", "exec"), *pickles, *re.findall("allow_pickle=True", source)]
+        # base/jit.py makes functions from a text of its own, with the parameters of a kernel.
+        executed = [] if path == PACKAGE / "base" / "jit.py" else calls(source, "eval", "exec")
+        return [*executed, *pickles, *re.findall("allow_pickle=True", source)]
 
     assert offenders(unsafe) == {}
 

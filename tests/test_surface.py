@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import shlex
@@ -43,7 +44,11 @@ PUBLIC = [
     "complete",
 ]
 
-PAGES_WITH_PYTHON = ("README.md", "docs/index.md", "docs/options.md", "docs/pytorch.md", "docs/views.md")
+PAGES_WITH_PYTHON = {  # and the height and width of the maps that they use
+    **dict.fromkeys(("README.md", "docs/index.md", "docs/options.md", "docs/pytorch.md", "docs/views.md"), (48, 64)),
+    **dict.fromkeys(("docs/beyond.md", "docs/fitting.md", "docs/from-sensor.md", "docs/regions.md"), (48, 64)),
+    **dict.fromkeys(("docs/sensors.md", "docs/streams.md"), (480, 640)),
+}
 
 
 def relative(path: Path) -> str:
@@ -124,7 +129,10 @@ def test_readme_shows_commands() -> None:
 
 @pytest.mark.parametrize("page", PAGES_WITH_PYTHON)
 def test_python_on_the_pages_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, columns = np.mgrid[0:48, 0:64]
+    import leadline
+
+    height, width = PAGES_WITH_PYTHON[page]
+    rows, columns = np.mgrid[0:height, 0:width]
     prior = (1.0 + 0.02 * rows + 0.3 * np.sin(columns / 9.0)).astype(np.float32)
     sparse = np.zeros_like(prior)
     sparse[::6, ::6] = 2.5 * prior[::6, ::6] ** 1.2
@@ -133,8 +141,19 @@ def test_python_on_the_pages_runs(page: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     # One namespace for the whole page, as for a reader who types the blocks in order.
     namespace: dict[str, object] = {"__name__": "page"}
+    if "import leadline" not in (ROOT / page).read_text(encoding="utf-8"):  # a short example, which uses what it has
+        camera, pose = leadline.Camera.from_view_angle(width, height, 60.0), np.eye(4)
+        flow = np.zeros((height, width, 2), np.float32)
+        frames = {"frames": [(prior, sparse)] * 2, "posed_frames": [(prior, sparse, pose)] * 2}
+        namespace |= {"leadline": leadline, "prior": prior, "sparse": sparse, "camera": camera, "pose": pose}
+        namespace |= {"flow": flow, **frames}
     for block in fenced((ROOT / page).read_text(encoding="utf-8"), "python"):
         exec(compile(block, page, "exec"), namespace)
+
+
+def test_sessions_on_the_page_of_files_are_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert doctest.testfile(str(ROOT / "docs" / "files.md"), module_relative=False) == (0, 11)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=relative)

@@ -86,7 +86,12 @@ def test_reference_geometry_is_measured_once(folder: Path, tmp_path: Path, monke
 def test_compare(folder: Path) -> None:
     output = good(f"bench compare {folder / 'RUN'} {folder / 'RUN'} --method ours --against glog --worst --metric mae")
     assert "Ours -> GLog" in output
-    assert "room-" in output
+    assert "RUN: the second method minus the first" in output
+    worse = re.search(r"Ours -> GLog: mae worse at (\d) of 6\n((?: +\+0\.\d+ .* room-\d \(\w+\)\n)+)$", output)
+    assert worse is not None, output
+    assert worse[2].count("\n") == int(worse[1])
+    same = good(f"bench compare {folder / 'RUN'} {folder / 'RUN'} --method ours --worst --metric mae")
+    assert same.endswith("Ours: mae worse at 0 of 6\n")
 
 
 def test_paper() -> None:

@@ -115,3 +115,9 @@ def test_addresses_of_data_sets_are_whole_in_a_narrow_terminal(monkeypatch: pyte
     for name, facts in DATASETS.items():
         assert f"\n{name}" in f"\n{output}"
         assert facts.source in output
+
+
+def test_a_folder_for_a_file_is_refused() -> None:
+    line = "photo.jpg --sparse . --unit mm --prior prior.npy"
+    assert "IMAGE is a file, --sparse is a folder" in refused(f"complete {line} -o out")
+    assert "--sparse .: is a folder, not a file" in refused(f"diagnose {line} --reference depth/f0.png -o D")

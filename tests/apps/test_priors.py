@@ -322,7 +322,8 @@ def test_millimetres_where_that_unit_is_too_short_or_too_coarse(here: Path) -> N
     prior = np.load("prior.npy")
     prior[0, 0] = 1.7  # some 20 m
     np.save("prior.npy", prior)
-    assert "beyond 16 bits in tum and was written in mm" in done(f"{MEASURED} --unit tum --calibrated")
+    shown = done(f"{MEASURED} --unit tum --calibrated")
+    assert "in tum do not reach the farthest depth, so that it was written in mm: read it with --unit mm." in shown
     assert record("out/photo.json")["units"]["depth"]["unit"] == "mm"
     np.save("metres.npy", read_depth("lidar.png", "mm").values)
     done(f"{MEASURED} --unit m".replace("measured.png", "metres.npy"))

@@ -253,10 +253,13 @@ def test_damaged_files_are_failed_records_and_the_rest_goes_on(tmp_path: Path) -
     [
         ({"methods": (MethodEntry("ors"),)}, "did you mean 'ours'"),
         ({"methods": (MethodEntry("ours", options={"weight": 1}),)}, "takes no option 'weight'"),
-        ({"methods": (MethodEntry("raw", options={"weight_data": 1}),)}, "'weight_data'; it takes none"),
+        ({"methods": (MethodEntry("raw", options={"weight_data": 1}),)}, "'weight_data'; it has none"),
+        ({"methods": (MethodEntry("lwlr", options={"ridge": "low"}),)}, "must be a number, got 'low' instead"),
         ({"priors": (PriorEntry("onnx:nowhere.onnx"),)}, "nowhere.onnx"),
+        ({"priors": (PriorEntry("onnx:net.onnx", options={"card": 0}),)}, "must be text or a path or null, got 0"),
         ({"datasets": (DatasetEntry("ibims", root="nowhere"),)}, "nowhere"),
         ({"datasets": (DatasetEntry("rendered", options={"size": 3}),)}, "takes no option 'size'"),
+        ({"datasets": (DatasetEntry("rendered", options={"count": "3"}),)}, "'count' must be an integer, got '3'"),
     ],
 )
 def test_what_is_missing_is_said_before_the_work_begins(

@@ -96,7 +96,9 @@ def test_every_pixel_measured():
 
 def test_strict_raises_what_lenient_reports():
     lenient = CompletionOptions.paper(reconstruction=ReconstructionOptions.paper(max_iterations=1))
-    assert complete(PRIOR, SPARSE, options=lenient).reconstruction.status is SolveStatus.ITERATION_LIMIT
+    stopped = complete(PRIOR, SPARSE, options=lenient)
+    assert stopped.reconstruction.status is SolveStatus.ITERATION_LIMIT
+    assert "(1 iteration, residual" in str(stopped)
     with pytest.raises(NotConverged, match=r"solve is iteration_limit .*max_iterations"):
         complete(PRIOR, SPARSE, options=CompletionOptions.paper(reconstruction=lenient.reconstruction, strict=True))
     with pytest.raises(NotConverged, match="no_measurements"):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from leadline.base.errors import FileError, InputError, MissingExtra
+from leadline.base.errors import FileError, InputError
 from leadline.io import DEPTH_SUFFIXES, UNITS, read_depth, read_values, write_depth, write_ply
 from leadline.io.depth import write_sigma
 from leadline.io.files import atomic_write
@@ -245,27 +245,6 @@ def test_too_far_for_16_bits_names_a_unit(tmp_path: Path) -> None:
 
 
 # Clouds, whole outputs -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "packing",
-    [{"compression": "lzw"}, {"compression": "zlib", "predictor": 3}, {"compression": "lzw", "predictor": 3}],
-    ids=["LZW", "predictor", "LZW and predictor"],
-)
-def test_compressed_tiff(tmp_path: Path, packing: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What GDAL and MATLAB write by default needs imagecodecs, which comes with the extra."""
-    tifffile = pytest.importorskip("tifffile", reason="needs the extra 'files'")
-    pytest.importorskip("imagecodecs", reason="needs the extra 'files'")
-    depth = np.linspace(1, 5, 40 * 30, dtype=np.float32).reshape(30, 40)
-    tifffile.imwrite(tmp_path / "a.tif", depth, **packing)
-    np.testing.assert_array_equal(read_depth(tmp_path / "a.tif", "m").values, depth)
-
-    def missing(*_: object, **__: object) -> None:
-        raise ValueError("<COMPRESSION.LZW: 5> requires the 'imagecodecs' package")
-
-    monkeypatch.setattr(tifffile.TiffPageSeries, "asarray", missing)
-    with pytest.raises(MissingExtra, match=r"a\.tif: .*'imagecodecs'.*leadline\[files\]"):
-        read_depth(tmp_path / "a.tif", "m")
 
 
 def test_ply(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leadline.base.errors import FileError, InputError
+from leadline.base.errors import FileError, InputError, MissingExtra
 from leadline.io import read_depth, read_values, write_depth
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -129,6 +129,27 @@ def test_tiff_counts_follow_the_png_rules(tmp_path: Path, byteorder: str) -> Non
     tifffile.imwrite(tmp_path / "c.tif", np.ones((5, 6, 3), np.float32), photometric="rgb")
     with pytest.raises(FileError, match="3 channels"):
         read_depth(tmp_path / "c.tif")
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [{"compression": "lzw"}, {"compression": "zlib", "predictor": 3}, {"compression": "lzw", "predictor": 3}],
+    ids=["LZW", "predictor", "LZW and predictor"],
+)
+def test_compressed_tiff(tmp_path: Path, packing: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What GDAL and MATLAB write by default needs imagecodecs, which comes with the extra."""
+    tifffile = pytest.importorskip("tifffile", reason="needs the extra 'files'")
+    pytest.importorskip("imagecodecs", reason="needs the extra 'files'")
+    depth = np.linspace(1, 5, 40 * 30, dtype=np.float32).reshape(30, 40)
+    tifffile.imwrite(tmp_path / "a.tif", depth, **packing)
+    np.testing.assert_array_equal(read_depth(tmp_path / "a.tif", "m").values, depth)
+
+    def missing(*_: object, **__: object) -> None:
+        raise ValueError("<COMPRESSION.LZW: 5> requires the 'imagecodecs' package")
+
+    monkeypatch.setattr(tifffile.TiffPageSeries, "asarray", missing)
+    with pytest.raises(MissingExtra, match=r"a\.tif: .*'imagecodecs'.*leadline\[files\]"):
+        read_depth(tmp_path / "a.tif", "m")
 
 
 def test_hdf5_of_nyu(tmp_path: Path) -> None:

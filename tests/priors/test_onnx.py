@@ -208,6 +208,10 @@ def test_error_without_a_card_lists_the_names(tmp_path):
     (tmp_path / "net.json").write_text(json.dumps(card))
     with pytest.raises(FileError, match="has no input 'image2'"):
         OnnxPrior(tmp_path / "net.onnx")(np.zeros((8, 8, 3), np.uint8))
+    card["input"]["name"], card["output"]["name"] = None, "depth2"
+    (tmp_path / "net.json").write_text(json.dumps(card))
+    with pytest.raises(FileError, match=r"has no output 'depth2', which .*net\.json names; it has \w+\.$"):
+        OnnxPrior(tmp_path / "net.onnx")(np.zeros((8, 8, 3), np.uint8))
     with pytest.raises(InputError, match="`device` must be auto or one of cuda"):
         OnnxPrior(tmp_path / "net.onnx", device="gpu")
 

@@ -14,13 +14,13 @@ from leadline.report.completed_scene import CompletedScene, draw_view, error_ran
 SHAPE = (24, 32)
 
 
-def make_scene(*, with_reference: bool = True, options: str = "paper") -> CompletedScene:
+def make_scene(*, with_reference: bool = True, options: str = "paper", step: int = 4) -> CompletedScene:
     """A scene whose prior is the square root of its depth, except for one half that the prior gets wrong by 5 %."""
     rows, columns = np.mgrid[: SHAPE[0], : SHAPE[1]]
     depth = (2.0 + 0.05 * rows + 0.3 * np.sin(columns / 5)).astype(np.float32)
     prior = np.sqrt(depth * np.where(columns < 16, 1.0, 1.05)).astype(np.float32)
     sparse = np.full(SHAPE, np.nan, np.float32)
-    sparse[::4, ::4] = depth[::4, ::4]
+    sparse[::step, ::step] = depth[::step, ::step]
     completion = leadline.complete(prior, sparse, options=options)
     image = np.full((*SHAPE, 3), 100, np.uint8)
     camera = Camera.from_view_angle(SHAPE[1], SHAPE[0], 60.0)
@@ -51,6 +51,12 @@ def test_the_fitted_exponent_gives_the_completion_again() -> None:
     assert np.array_equal(other.depth[measured], scene.sparse[measured])  # measurements are kept in any case
     with pytest.raises(InputError, match="between -20 and 20"):
         scene.hold_exponent(float("nan"))
+
+
+def test_curves_of_one_measurement() -> None:
+    curves = make_scene(step=100).curves()
+    assert len(curves["pairs"]["prior"]) == 1
+    assert list(curves["gains"]) == ["adaptive"]  # other exponents have no response
 
 
 @pytest.mark.parametrize("with_reference", [True, False])

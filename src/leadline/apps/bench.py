@@ -12,6 +12,7 @@ import click
 from leadline.apps.terminal.commands import (
     PATH,
     LazyGroup,
+    announce_compiling,
     grouped_command,
     key_value_option,
     option,
@@ -118,12 +119,14 @@ def run(
     records failed, and 2 if it could not begin.
     """
     from leadline.bench.protocol_files import read_protocol
-    from leadline.bench.run import run_protocol
+    from leadline.bench.run import must_compile, run_protocol
 
     chosen = read_protocol(protocol, roots=dict(map(_parse_root, roots)), **selection)
     for line in _incomplete(chosen):
         say("note", line)
     settings = {"executor": executor, "workers": workers, "address": address, "retry": retry}
+    if must_compile(chosen):
+        announce_compiling()
     begun = time.perf_counter()
     with record_progress() as show:
         end = run_protocol(chosen, output, report=show, **settings)
@@ -213,7 +216,7 @@ def _say_reasons(folder: Path) -> None:
 
     with RecordStore(folder) as store:
         for reason, count in store.reasons():
-            click.echo(f"{count} failed: {reason}", err=True)
+            click.echo(f"{count} failed: {reason.removeprefix('failed: ')}", err=True)
 
 
 def _parse_root(text: str) -> tuple[str, str]:

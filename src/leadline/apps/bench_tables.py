@@ -119,8 +119,8 @@ Examples:
 """
 )
 @click.argument("first", type=PATH, metavar="RUN")
-@click.argument("second", type=PATH, metavar="RUN")
-@option("--metric", "metrics", multiple=True, default=("absrel", "nmed"), help="May be repeated.")
+@click.argument("second", type=PATH, metavar="OTHER")
+@option("--metric", "metrics", multiple=True, default=("absrel", "nmed"), help="Score to compare; may be repeated.")
 @option("--method", help="Compare only this method: its label, or the name of a method with its default label.")
 @option("--against", help="Method of the second run.  [default: the same method]")
 @option("--worst", is_flag=True, help="Also list the ten images at which the second run is worse by most.")
@@ -129,26 +129,29 @@ def compare(
 ) -> None:
     """Compare two runs image by image: the score of the second run minus that of the first.
 
-    The interval of the median difference is a bootstrap over images. A star marks intervals that exclude zero.
+    The interval of the median difference is a bootstrap over images. A star marks intervals that exclude zero. The last
+    two columns count the images and cases at which the second score is better and worse.
     """
     from rich.table import Table as RichTable
 
     from leadline.bench.compare import compare_runs
 
     found = compare_runs(first, second, metrics=metrics, method=method, against=against)
-    table = RichTable(title=f"{second} minus {first}", title_justify="left")
-    for head in ("subset", "prior", "method", "metric", "pairs", "median", "95 % interval", "", "wins", "losses"):
-        table.add_column(head, justify="left" if head in ("subset", "prior", "method", "metric", "") else "right")
+    runs = f"{second} minus {first}" if second != first else f"{first}: the second method minus the first"
+    table = RichTable(title=runs, title_justify="left")
+    for head in ("subset", "prior", "method", "metric", "pairs", "median", "95 % interval", "better", "worse"):
+        table.add_column(head, justify="left" if head in ("subset", "prior", "method", "metric") else "right")
     for item in found:
-        interval = f"{item.low:+.4f} to {item.high:+.4f}"
+        interval = f"{item.low:+.4f} to {item.high:+.4f} {'*' if item.is_significant else ' '}"
         labels = (item.dataset, item.prior, item.method, item.metric)
         counts = (str(item.wins), str(item.losses))
-        star = "*" if item.is_significant else ""
-        table.add_row(*labels, str(item.pairs), f"{item.median:+.4f}", interval, star, *counts)
+        table.add_row(*labels, str(item.pairs), f"{item.median:+.4f}", interval, *counts)
     table_console().print(table)
     for item in found if worst else ():
-        click.echo(f"\n{item.dataset}, {item.prior}, {item.method}: worst {item.metric}")
-        for pair in item.worst:
+        click.echo(
+            f"\n{item.dataset}, {item.prior}, {item.method}: {item.metric} worse at {item.losses} of {item.pairs}"
+        )
+        for pair in item.worst[: item.losses]:
             click.echo(f"  {pair.difference:+.4f}  {pair.first:.4f} -> {pair.second:.4f}  {pair.image} ({pair.case})")
 
 

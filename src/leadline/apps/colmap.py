@@ -95,7 +95,9 @@ FORMATS_FOR_TRAINERS = ("3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfel
     help="Complete all images together, so that their depth agrees. With --outliers single, points that contradict "
     "the others in most images are left out.",
 )
-@run_option("--rounds", type=click.IntRange(1), help="Rounds for --consistent.  [default: until nothing moves]")
+@run_option(
+    "--rounds", type=click.IntRange(1), help="Rounds for --consistent.  [default: until the depth no longer changes]"
+)
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Worker processes, for --consistent.")
 @run_option("--overwrite", is_flag=True, help="Complete images again that are complete already.")
 @quiet_flag
@@ -231,8 +233,9 @@ Examples:
   leadline fuse out/ --report page.html
 
 \b
-VIEWS is the output of 'leadline colmap --consistent', or its views.json; or
-posed depth of others: nerfstudio's transforms.json, a sequence of 7-Scenes.
+VIEWS is the output of 'leadline colmap --consistent' or of 'leadline refine
+--poses', or its views.json; or posed depth of others: nerfstudio's
+transforms.json, a sequence of 7-Scenes.
 Lengths are in the unit of the depth: metres, or the model's.
 
 \b

@@ -12,6 +12,7 @@ from leadline.apps.terminal.commands import (
     OUTPUTS,
     PATH,
     PRIOR,
+    announce_compiling,
     grouped_command,
     option,
     refuse_given,
@@ -168,17 +169,20 @@ def _from_files(
     reference_unit: str | None,
     completion: CompletionOptions,
 ) -> ImageResults:
+    from leadline.batch.frame import ensure_compiled
     from leadline.io.frame_checks import read_reference
     from leadline.io.frames import read_frame
     from leadline.report.image_results import compare_methods
 
     for name, path in {**files.paths(), "reference": reference}.items():
         if not path.is_file():
-            raise FileError(f"{param(name)} {path}: there is no such file; check the path.")
+            problem = "is a folder, not a file" if path.is_dir() else "there is no such file"
+            raise FileError(f"{param(name)} {path}: {problem}; check the path.")
     frame = read_frame(files, options, None if predictor is None else predictor.predict)
     stated = None if frame.measurements.unit_guessed else frame.unit
     truth, notes = read_reference(reference, reference_unit, frame.sparse, stated)
     say_notes((*frame.notes, *notes))
+    ensure_compiled(completion, announce_compiling)
     return compare_methods(
         files.stem, frame.image, frame.prior, frame.sparse, truth, valid=frame.valid, options=completion
     )

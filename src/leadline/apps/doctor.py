@@ -10,6 +10,9 @@ import click
 
 from leadline.apps.terminal.commands import announce_compiling, grouped_command, run_option
 
+# Extras that only repeat others, or that only developers need.
+_NOT_SHOWN = frozenset({"all", "dev", "docs", "bench"})
+
 
 @grouped_command(
     epilog="""\b
@@ -72,7 +75,7 @@ def _extras() -> dict[str, str]:
     for requirement in requirements:
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", requirement)
         name = re.match(r"[A-Za-z0-9._-]+", requirement)
-        if extra is None or name is None or name[0] == "leadline":
+        if extra is None or extra[1] in _NOT_SHOWN or name is None or name[0] == "leadline":
             continue
         try:
             version = metadata.version(name[0])

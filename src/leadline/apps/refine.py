@@ -129,7 +129,9 @@ Ctrl-C.
 @output_option("--preview", is_flag=True, help="Also write a picture of each frame.")
 @geometry_flags
 @output_option("--sheet", type=click.IntRange(0), default=12, help="Frames on the contact sheet; 0 writes none.")
-@run_option("--rounds", type=click.IntRange(1), help="Rounds for --poses.  [default: until nothing moves]")
+@run_option(
+    "--rounds", type=click.IntRange(1), help="Rounds for --poses.  [default: until the depth no longer changes]"
+)
 @run_option("--jobs", type=click.IntRange(1), default=1, help="Frames at a time.")
 @run_option(
     "--executor",
@@ -285,7 +287,8 @@ def _summarise(outcomes: list[Outcome], items: dict[str, Any], job: Any, sheet: 
         return complete
     total = total_pixels(outcomes)
     if total.total:
-        table = Table(title="share of the pixels", title_justify="left", header_style="")
+        title = "share of the pixels; the frames that changed most come first"
+        table = Table(title=title, title_justify="left", header_style="")
         for head in ("frame", "measured", "left out", "filled", "no depth"):
             table.add_column(head, justify="left" if head == "frame" else "right")
         rows = {outcome.stem: outcome.pixels for outcome in worst}

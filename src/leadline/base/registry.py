@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from leadline.base.errors import InputError, param
+
+# Annotations of options, the types that they accept and their names in a message.
+_PLAIN_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "text"),
+    "Path": ((str, Path), "a path"),
+    "int": ((int,), "an integer"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "None": ((type(None),), "null"),
+}
 
 
 def suggestion(name: str, known: Iterable[str], fallback: str = "") -> str:
@@ -43,6 +55,31 @@ def check_options(subject: str, given: Iterable[str], accepted: Iterable[str]) -
         if name not in names:
             advice = suggestion(name, names) if names else "it has none."
             raise InputError(f"{subject} takes no option {name!r}; {advice}")
+
+
+def check_option_types(subject: str, options: Mapping[str, Any], target: Callable[..., Any]) -> None:
+    """Raise `InputError` if the value of an option is not of the plain type that the parameter of `target` has.
+
+    Options come from command lines and protocols, where ``floor=low`` is a text and ``floor=0.1`` a number. Parameters
+    of other types check their values themselves.
+
+    Examples
+    --------
+    >>> def blur(radius: float | None) -> None: ...
+    >>> check_option_types("The prior 'blur'", {"radius": "low"}, blur)
+    Traceback (most recent call last):
+    leadline.base.errors.InputError: The prior 'blur': the option 'radius' must be a number or null, got 'low' instead.
+    """
+    parameters = inspect.signature(target).parameters
+    for name, value in options.items():
+        annotation = parameters[name].annotation if name in parameters else ""
+        kinds = str(getattr(annotation, "__name__", annotation)).split(" | ")
+        if not set(kinds) <= _PLAIN_TYPES.keys():
+            continue
+        accepted = tuple(kind for one in kinds for kind in _PLAIN_TYPES[one][0])
+        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in accepted):
+            words = " or ".join(dict.fromkeys(_PLAIN_TYPES[one][1] for one in kinds))
+            raise InputError(f"{subject}: the option {name!r} must be {words}, got {value!r} instead.")
 
 
 def import_on_first_use(

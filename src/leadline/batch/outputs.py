@@ -197,7 +197,8 @@ def write_results(paths: Mapping[str, Path], frame: FrameInputs, result: Complet
         write_codes(paths["reliable"], DepthMaps(result.depth, result.sigma).reliable_codes())
     notes = []
     if unit != units[0]:
-        text = f"the depth is beyond 16 bits in {units[0]} and was written in {unit}."
+        text = f"16 bits in {units[0]} do not reach the farthest depth, so that it was written in {unit}: "
+        text += f"read it with {param('unit', unit)}."
         notes.append(Note(NoteKind.OUTPUT_UNIT, text))
     cloud = frame.measurements.cloud
     if cloud is not None:

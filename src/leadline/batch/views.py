@@ -68,7 +68,7 @@ def complete_views(
     on_outcome : callable
         Called with the outcome of each picture.
     rounds : int, optional
-        Rounds after each picture alone. Default: until nothing moves.
+        Rounds after each picture alone. Default: until the depth no longer changes.
     workers : int
         Processes that read the inputs and complete the pictures of a round.
     on_progress : callable, optional

@@ -36,7 +36,7 @@ fault                       effect
 noise:S                     multiplies each measurement by 1 + S z with standard normal z
 outliers:P                  replaces a share P of the measurements by depths whose logarithm is uniform between half
                             the smallest and twice the largest measurement
-range:LOW:HIGH              removes measurements outside this range, in metres
+range:LOW:HIGH              removes measurements outside this range in metres, and at its ends
 holes:P                     removes measurements inside random discs that cover a share P of the image
 lines:N                     thins a sweep of 64 lines to N by bins of pitch, as OMNI-DC does (`thin_lines`)
 behind[:W:T]                removes points more than T metres behind the foreground of windows of W pixels, as VPP4DC

@@ -155,13 +155,24 @@ def _execute(
         yield _failed_records(item, item.tasks, WORKER_DIED) if records is None else records
 
 
+def _presets(protocol: Protocol) -> set[str]:
+    return {PRESETS[entry.name] for entry in protocol.methods if entry.name in PRESETS}
+
+
+def must_compile(protocol: Protocol) -> bool:
+    """Whether the first record has to wait for the kernels of a preset to be compiled."""
+    from leadline.core.compilation import is_compiled
+
+    return not all(map(is_compiled, _presets(protocol)))
+
+
 def compile_kernels(protocol: Protocol) -> None:
     """Compile the kernels of the protocol's methods and of the scores, or load them from numba's cache."""
     from leadline.bench.compiled_metrics import Scorer
     from leadline.core.compilation import warm_up
 
     names = {entry.name for entry in protocol.methods}
-    for preset in {PRESETS[name] for name in names & PRESETS.keys()}:
+    for preset in _presets(protocol):
         warm_up(preset)
     depth = np.linspace(1.0, 2.0, 240 * 200, dtype=np.float32).reshape(240, 200)
     sparse = np.full_like(depth, np.nan)

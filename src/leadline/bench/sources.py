@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from leadline.base.arrays import FloatArray
 from leadline.base.errors import FileError, InputError, MissingExtra, param
-from leadline.base.registry import suggestion
+from leadline.base.registry import check_option_types, check_options, suggestion
 from leadline.base.strict_json import canonical_json
 from leadline.bench.protocol import DatasetEntry, MethodEntry, PriorEntry
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
@@ -58,7 +58,8 @@ class RenderedPrior(PriorSource):
 def open_dataset(entry: DatasetEntry) -> Dataset:
     """The data set of an entry."""
     if entry.name == RENDERED:
-        _check_options(f"The data set {RENDERED!r}", entry.options, inspect.signature(RenderedDataset).parameters)
+        check_options(f"The data set {RENDERED!r}", entry.options, inspect.signature(RenderedDataset).parameters)
+        check_option_types(f"The data set {RENDERED!r}", entry.options, RenderedDataset)
         return RenderedDataset(**entry.options)
     try:
         return dataset(entry.name, entry.root, **entry.options)
@@ -72,7 +73,7 @@ def open_prior(entry: PriorEntry, threads: int | None = None) -> PriorSource:
     `threads` is the number of threads of the network, if it has such an option.
     """
     if entry.kind == RENDERED:
-        _check_options(f"The prior {RENDERED!r}", entry.options, ())
+        check_options(f"The prior {RENDERED!r}", entry.options, ())
         source: PriorSource = RenderedPrior()
     else:
         options = dict(entry.options)
@@ -132,7 +133,8 @@ def open_method(entry: MethodEntry) -> Method:
         return partial(found, options=_completion_options(entry))
     reserved = {*CONTEXT, *(found.keywords if isinstance(found, partial) else ())}
     accepted = [name for name in list(keywords)[2:] if name not in reserved]  # without prior and measurements
-    _check_options(f"The method {entry.label!r}", entry.options, accepted)
+    check_options(f"The method {entry.label!r}", entry.options, accepted)
+    check_option_types(f"The method {entry.label!r}", entry.options, found)
     return partial(found, **entry.options)
 
 
@@ -149,13 +151,6 @@ def effective_entry(entry: MethodEntry) -> MethodEntry:
         return entry
     found = read_setups().get(entry.name)
     return entry if found is None else replace(entry, options={**found.options, **entry.options})
-
-
-def _check_options(subject: str, options: dict[str, Any], accepted: Collection[str]) -> None:
-    for name in options:
-        if name not in accepted:
-            advice = suggestion(name, accepted) if accepted else "it takes none."
-            raise InputError(f"{subject} takes no option {name!r}; {advice}")
 
 
 def _completion_options(entry: MethodEntry) -> CompletionOptions:

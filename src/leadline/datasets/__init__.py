@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.errors import FileError
-from leadline.base.registry import Registry, check_options
+from leadline.base.registry import Registry, check_option_types, check_options
 from leadline.geometry.cameras import CameraModel
 from leadline.io.files import why_no_folder
 
@@ -283,6 +283,7 @@ def dataset(name: str, root: str | os.PathLike[str], **options: Any) -> Dataset:
     implied = DATASETS[name].options
     accepted = [key for key in inspect.signature(target).parameters if key != "root" and key not in implied]
     check_options(f"The data set {name!r}", options, accepted)
+    check_option_types(f"The data set {name!r}", options, target)
     folder = Path(root)
     if not folder.is_dir():
         raise FileError(f"{folder}: {why_no_folder(folder)}; it must hold the data set {name!r}.")

@@ -138,7 +138,7 @@ class CloudProjection:
 
 def projection_sidecar(path: Path) -> Path:
     """The sidecar of a depth map that `leadline project` wrote; it need not exist."""
-    return path.with_suffix(".json")
+    return path.parent / f"{path.stem}.json"  # `with_suffix` refuses "."
 
 
 def read_projection_facts(path: Path) -> ProjectionFacts | None:

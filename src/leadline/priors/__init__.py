@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.errors import InputError, param
-from leadline.base.registry import Registry, check_options
+from leadline.base.registry import Registry, check_option_types, check_options
 from leadline.core.prior import Prior, PriorKind
 
 Gauge = Literal["metric", "scale", "affine", "unknown"]
@@ -150,6 +150,7 @@ def prior_source(spec: str, **options: Any) -> PriorSource:
     name, _, argument = spec.partition(":")
     target = _load(name)
     check_options(f"The prior {name!r}", options, prior_options(name))
+    check_option_types(f"The prior {name!r}", options, target)
     facts = PRIORS[name]
     model = argument or facts.model
     arguments, keywords = (model,) if model else (), {**facts.options, **options}

@@ -226,6 +226,13 @@ class OnnxPrior(PriorSource):
             "scale": card.scale_name,
         }
         wanted = {role: name for role, name in roles.items() if name is not None}
+        outputs_of_file = [entry.name for entry in session.get_outputs()]
+        for name in wanted.values():
+            if name not in outputs_of_file:
+                raise FileError(
+                    f"{self.path}: has no output {name!r}, which {self.card_path} names; "
+                    f"it has {', '.join(outputs_of_file)}."
+                )
         try:
             found = session.run(list(wanted.values()), feed)
         except Exception as error:  # onnxruntime's exceptions share no public base class

@@ -105,6 +105,15 @@ def test_units_can_be_entered_as_metres_per_count(tab: Page, scene: dict[str, Pa
     assert np.array_equal(np.load(path), expected, equal_nan=True)
 
 
+def test_the_button_stays_in_view_above_a_long_form(tab: Page, scene: dict[str, Path]) -> None:
+    give(tab, scene)
+    tab.click("#options summary")
+    tab.evaluate("window.scrollTo(0, 0)")
+    box = tab.locator("#go").bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] <= tab.evaluate("window.innerHeight")
+
+
 def test_the_way_back_to_the_examples(tab: Page) -> None:
     tab.click('[data-example="hole"]')
     finished(tab)

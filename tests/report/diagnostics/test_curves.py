@@ -114,3 +114,5 @@ def test_a_fit_at_a_fixed_exponent_maps_the_whole_prior(rng):
     assert fit_at_exponent(1.0, h, s)(h) == pytest.approx(s)
     with pytest.raises(InputError, match="pair"):
         fit_at_exponent(1.0, np.array([]), np.array([]))
+    with pytest.raises(InputError, match="the prior is the same at all measurements"):
+        fit_at_exponent(1.0, np.array([2.0]), np.array([3.0]), (1.0, 4.0))

@@ -101,7 +101,7 @@ class FolderReport:
         self.outcomes += also
         for kind, count in self._notes.items():
             if count > 1:
-                say("note", f"{count - 1} more frames with the note: {kind.value}.")
+                say("note", f"frames with the same note ({kind.value}): {count - 1} more.")
         self._print_failures()
         if not self.quiet:
             click.echo(f"{self._counts()}; results in {self.output}")

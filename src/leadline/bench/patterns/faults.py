@@ -37,7 +37,8 @@ def _add_outliers(sparse: SparseMap, part: PatternPart, scene: Scene, rng: np.ra
 
 def _limit_range(sparse: SparseMap, part: PatternPart, scene: Scene, rng: np.random.Generator) -> SparseMap:
     low, high = part.numbers
-    return np.where((sparse >= low) & (sparse <= high), sparse, np.float32(np.nan))
+    inside = (sparse > low) & (sparse < high)  # without the ends, as PriorDA's sampler has it
+    return np.where(inside, sparse, np.float32(np.nan))
 
 
 def _cut_holes(sparse: SparseMap, part: PatternPart, scene: Scene, rng: np.random.Generator) -> SparseMap:

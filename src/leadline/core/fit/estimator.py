@@ -41,7 +41,7 @@ class FitStatus(Status):
         "two straight pieces, and was stopped there"
     )
     FIXED_COORDINATE = "fewer than 3 distinct pairs: only gain and offset were fitted, in log depth; add measurements"
-    SCALE_ONLY = "one pair, or equal depths or priors at all pairs: only the scale was fitted"
+    SCALE_ONLY = "only the scale was fitted: the prior, or the depth, is the same at all measurements"
     ANTI_CORRELATED = (
         "the prior decreases where the measured depth increases, so only the scale was fitted: is the prior a "
         f"disparity ({param('prior.kind', 'disparity')}), or do prior and measurements belong to different images?"

@@ -153,11 +153,14 @@ def fit_at_exponent(
     The response is defined over all of `prior_range`. If least squares in the coordinate itself is not, the descent
     starts from the prior times a constant, which a response of every exponent can express.
     `prior` and `measured` are the relative prior depth and the metric depth (m) of n pairs, positive and finite;
-    `prior_range` is by default that of the pairs. An `InputError` says if it is too wide for the exponent.
+    `prior_range` is by default that of the pairs. An `InputError` says if it is too wide for the exponent, or if the
+    prior is the same at all pairs.
     """
     h, s = np.asarray(prior, np.float64), np.asarray(measured, np.float64)
     if not h.size:
         raise InputError(f"{param('prior')} and {param('measured')} must have at least one pair, got none.")
+    if not np.ptp(h):
+        raise InputError("the prior is the same at all measurements, so that they determine no response but a scale.")
     low, high = prior_range or (float(h.min()), float(h.max()))
     x, y = np.log(h), np.log(s)
     centre, scale = math.exp(float(x.mean())), math.exp(float(y.mean()))
