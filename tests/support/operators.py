@@ -283,8 +283,8 @@ def _stored_prolongation(weights: NDArray[np.float64], shape: tuple[int, int]) -
     rows, columns = weights.shape[1] - 2, weights.shape[2] - 2
     # For each plane: the fine pixel relative to (2I, 2J), and the coarse one relative to (I, J).
     layout = [
-        ((0, 0), (0, 0)), ((0, 1), (0, 0)), ((0, 1), (0, 1)), ((1, 0), (0, 0)), ((1, 0), (1, 0)),
-        ((1, 1), (0, 0)), ((1, 1), (0, 1)), ((1, 1), (1, 0)), ((1, 1), (1, 1)),
+        ((0, 1), (0, 0)), ((0, 1), (0, 1)), ((1, 0), (0, 0)), ((1, 0), (1, 0)),
+        ((1, 1), (0, 0)), ((1, 1), (0, 1)), ((1, 1), (1, 0)), ((1, 1), (1, 1)), ((0, 0), (0, 0)),
     ]  # fmt: skip
     P = np.zeros((shape[0] * shape[1], rows * columns))
     for plane, ((di, dj), (ei, ej)) in zip(weights, layout, strict=True):

@@ -215,6 +215,35 @@ def test_killed_run_continues(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], depth)
 
 
+def test_parts_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+    expected = depths(add_all(leadline.Views(store=tmp_path)), 0)
+    left, foreign = tmp_path / "round-0" / ".view-1.npz.0123abcd.part", tmp_path / ".download.part"
+    left.write_bytes(b"half")
+    foreign.write_bytes(b"mine")
+    found = depths(add_all(leadline.Views(store=tmp_path)), 0)
+    np.testing.assert_array_equal(found["view-1"], expected["view-1"])
+    assert not left.exists()
+    assert foreign.exists()
+
+
+def test_a_view_that_fails_is_computed_once() -> None:
+    loads = []
+    views = add_all(leadline.Views(), without=("view-1",))
+    views.add("view-1", lambda: loads.append(1) or np.ones((3, 5)), ROOM.views[1].sparse, CAMERA, np.eye(4))
+    with pytest.raises(leadline.InputError, match="view-1: "):
+        depths(views, 0)
+    assert len(loads) == 1
+
+
+def test_steps_are_reported_by_name() -> None:
+    steps = []
+    views = leadline.Views(
+        leadline.CompletionOptions(outliers="single"), on_progress=lambda step, done, total: steps.append(step)
+    )
+    depths(add_all(views), 2)
+    assert [*dict.fromkeys(steps)] == ["each picture alone", "halves of the points", "check of the points", "round 1"]
+
+
 def test_store_of_other_views_is_refused(tmp_path: Path) -> None:
     depths(add_all(leadline.Views(store=tmp_path / "a")), 0)
     with pytest.raises(leadline.InputError, match="holds the maps of other views"):

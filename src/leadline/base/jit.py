@@ -28,8 +28,8 @@ EXACT = {"contract"}  # for compensated arithmetic
 
 _LOCK = RLock()
 SERIAL_BELOW = 40_000
-"""Elements of the largest array below which a parallel kernel runs on one thread. Waking the other threads takes as
-long as the work itself, and far longer on a busy machine, where a parallel loop waits for its slowest thread."""
+"""Elements of the largest array, or plane of a stack, below which a loop runs on one thread. Waking the other threads
+takes as long as the work itself, and far longer on a busy machine, where a loop waits for its slowest thread."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """How threads of OpenMP wait. GNU's spin for some microseconds, without which a completion on an idle machine takes a
 tenth longer."""
@@ -38,7 +38,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 def compiled(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Decorator of a kernel. Division follows IEEE: Python's ZeroDivisionError would be a branch in every loop."""
-    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath)  # type: ignore[no-any-return]
+    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath, no_cfunc_wrapper=True)  # type: ignore[no-any-return]
 
 
 def called_by_kernels(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -121,86 +121,84 @@ def _with_loop(step: Callable[..., Any]) -> Any:
     return names[step.__name__]
 
 
-_ENTRY = types.intp, types.voidptr
-"""Arguments of an entry point: the index of a step, and where the arguments of the step are."""
+_ENTRY = ir.FunctionType(ir.VoidType(), [cgutils.intp_t, cgutils.voidptr_t])
+"""An entry point does one step; it takes its index, and where the arguments of the step are."""
 
 
 @intrinsic
 def _run(typing_context, loop, count, parallel, arguments):  # type: ignore[no-untyped-def]
     """Do all steps of the function that is being compiled, by way of two functions that are made here.
 
-    One is an entry point that does a step, the other stores the arguments on its stack and calls `_loop`. Stored on the
-    stack of the function itself, they would slow down its steps by up to a quarter.
+    One is an entry point, the other stores the arguments on its stack and calls `_loop`. Stored on the stack of the
+    function itself, they would slow down its steps by up to a quarter.
     """
-    signature = types.none(loop, types.intp, types.boolean, arguments)
     call_loop = loop.get_call_type(typing_context, (types.intp, types.boolean, types.intp, types.intp), {})
+    start_types = types.intp, types.boolean, *arguments.types
+    # What is stored: whether a step has failed, and the arguments.
+    stored_types = types.Tuple((types.intp, *arguments.types))  # type: ignore[attr-defined]
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
-        convention, itself = context.call_conv, builder.function
-        types_of_start = types.intp, types.boolean, *arguments.types
+        convention, module, itself = context.call_conv, builder.module, builder.function
+        stored_type = context.get_value_type(stored_types)
 
-        def new_function(name: str, argument_types: Any) -> Any:
-            kind = convention.get_function_type(types.none, argument_types)
-            function = ir.Function(builder.module, kind, builder.module.get_unique_name(f"{itself.name}.{name}"))
-            function.linkage = "internal"
-            body = ir.IRBuilder(function.append_basic_block())
-            values = context.get_arg_packer(argument_types).from_arguments(body, convention.get_arguments(function))
-            return function, body, values
+        entry = ir.Function(module, _ENTRY, module.get_unique_name(f"{itself.name}.entry"))
+        body = ir.IRBuilder(entry.append_basic_block())
+        index, place = entry.args[0], body.bitcast(entry.args[1], stored_type.as_pointer())
+        _, *stored = cgutils.unpack_tuple(body, body.load(place))
+        step = [index, index, cgutils.false_bit, *stored]
+        status, _ = convention.call_function(body, itself, types.none, (types.intp, *start_types), step)
+        with cgutils.if_unlikely(body, status.is_error):
+            body.store(index.type(1), cgutils.gep_inbounds(body, place, 0, 0))
+        body.ret_void()
 
-        entry, body, (index, place) = new_function("entry", _ENTRY)
-        stored = body.load(body.bitcast(place, context.get_value_type(arguments).as_pointer()))
-        step = [index, index, cgutils.false_bit, *cgutils.unpack_tuple(body, stored)]
-        _call(context, body, itself, (types.intp, *types_of_start), step)
-        convention.return_value(body, context.get_dummy_value())
-
-        start, body, (count, parallel, *stored) = new_function("start", types_of_start)
+        kind = convention.get_function_type(types.none, start_types)
+        start = ir.Function(module, kind, module.get_unique_name(f"{itself.name}.start"))
         start.attributes.add("noinline")
-        place = cgutils.alloca_once_value(body, context.make_tuple(body, arguments, stored))
+        body = ir.IRBuilder(start.append_basic_block())
+        packer = context.get_arg_packer(start_types)
+        count, parallel, *stored = packer.from_arguments(body, convention.get_arguments(start))
+        place = cgutils.alloca_once_value(body, context.make_tuple(body, stored_types, [count.type(0), *stored]))
         addresses = [body.ptrtoint(pointer, count.type) for pointer in (entry, place)]
         context.get_function(loop, call_loop)(body, [count, parallel, *addresses])
+        failed = body.load(cgutils.gep_inbounds(body, place, 0, 0))
+        with cgutils.if_unlikely(body, cgutils.is_not_null(body, failed)):  # all that can fail is an allocation
+            convention.return_user_exc(body, MemoryError, ("a step of a compiled loop failed",))
         convention.return_value(body, context.get_dummy_value())
 
-        _call(context, builder, start, types_of_start, [*values[1:3], *cgutils.unpack_tuple(builder, values[3])])
+        entry.linkage = start.linkage = "internal"
+        given = [*values[1:3], *cgutils.unpack_tuple(builder, values[3])]
+        status, _ = convention.call_function(builder, start, types.none, start_types, given)
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
         return context.get_dummy_value()
 
-    return signature, generate
+    return types.none(loop, types.intp, types.boolean, arguments), generate
 
 
 @intrinsic
-def _fails(typing_context, entry, place, index):  # type: ignore[no-untyped-def]
-    """Do one step, by the addresses of its entry point and its arguments; whether an error occurred."""
+def _enter(typing_context, entry, place, index):  # type: ignore[no-untyped-def]
+    """Do one step, by the addresses of its entry point and of its arguments."""
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
-        kind = context.call_conv.get_function_type(types.none, _ENTRY)
-        function, place = builder.inttoptr(values[0], kind.as_pointer()), builder.inttoptr(values[1], cgutils.voidptr_t)
-        status, _ = context.call_conv.call_function(builder, function, types.none, _ENTRY, [values[2], place])
-        return status.is_error
+        entry = builder.inttoptr(values[0], _ENTRY.as_pointer())
+        builder.call(entry, [values[2], builder.inttoptr(values[1], cgutils.voidptr_t)])
+        return context.get_dummy_value()
 
-    return types.boolean(types.intp, types.intp, types.intp), generate
-
-
-def _call(context: Any, builder: Any, function: Any, argument_types: Any, values: Any) -> None:
-    """Emit the call of a function without a result; its errors are passed on."""
-    status, _ = context.call_conv.call_function(builder, function, types.none, argument_types, values)
-    with cgutils.if_unlikely(builder, status.is_error):
-        context.call_conv.return_status_propagate(builder, status)
+    return types.none(types.intp, types.intp, types.intp), generate
 
 
 @njit(cache=True, nogil=True, parallel=True)
 def _loop(count, parallel, entry, place):  # type: ignore[no-untyped-def]
-    failed = 0
     if parallel:
         for i in prange(count):
-            failed += _fails(entry, place, np.int64(i))
+            _enter(entry, place, np.int64(i))
     else:
         for i in range(count):
-            failed += _fails(entry, place, i)
-    if failed:  # errors in other threads cannot be passed on, but all that can fail in a kernel is an allocation
-        raise MemoryError("a step of a compiled loop failed")
+            _enter(entry, place, i)
 
 
 def numba_lock() -> AbstractContextManager[Any]:
-    """The lock that parallel kernels hold, or a null context where numba's threading layer is thread-safe.
+    """The lock that parallel loops hold, or a null context where numba's threading layer is thread-safe.
 
     Without OpenMP or TBB numba uses its own work queue, which aborts the process if two threads enter it.
     """

@@ -20,8 +20,8 @@ from leadline.batch.outcome import (
     outcome_of,
     package_version,
     reasons_to_redo,
-    recorded_pixels,
     settings_record,
+    skipped,
 )
 from leadline.batch.outputs import OutputOptions, extrapolation, write_results
 from leadline.core.options import CompletionOptions
@@ -100,8 +100,7 @@ def complete_frame(
     if not job.overwrite and paths["sidecar"].exists():
         changes = reasons_to_redo(paths, {name: entry["sha256"] for name, entry in inputs.items()}, job.record())
         if not changes:
-            text = f"complete already, from the same inputs and options; {param('overwrite', True)} completes it again"
-            return Outcome(files.stem, State.SKIPPED, text, pixels=recorded_pixels(paths["sidecar"]))
+            return skipped(files.stem, paths["sidecar"])
         notes.append(Note(NoteKind.REDONE, f"completed again: {changes}."))
 
     started = time.perf_counter()

@@ -115,7 +115,13 @@ def reasons_to_redo(paths: Mapping[str, Path], hashes: Mapping[str, str], settin
     return " and ".join(reasons)
 
 
-def recorded_pixels(sidecar: Path) -> PixelCounts | None:
+def skipped(stem: str, sidecar: Path) -> Outcome:
+    """The outcome of a frame whose results are there."""
+    text = f"complete already, from the same inputs and options; {param('overwrite', True)} completes it again"
+    return Outcome(stem, State.SKIPPED, text, pixels=_recorded_pixels(sidecar))
+
+
+def _recorded_pixels(sidecar: Path) -> PixelCounts | None:
     """The counts in the sidecar of a frame; None if it has none."""
     try:
         return PixelCounts(**json.loads(sidecar.read_text(encoding="utf-8"))["pixels"])

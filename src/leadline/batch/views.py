@@ -22,21 +22,13 @@ from leadline.base.executors import processes, serial
 from leadline.base.strict_json import dump_json
 from leadline.batch.folder import WORKER_DIED
 from leadline.batch.frame import FrameJob, ensure_compiled, result_notes
-from leadline.batch.outcome import (
-    Outcome,
-    State,
-    outcome_of,
-    package_version,
-    reasons_to_redo,
-    recorded_pixels,
-    recorded_unit,
-)
+from leadline.batch.outcome import Outcome, State, outcome_of, package_version, reasons_to_redo, recorded_unit, skipped
 from leadline.batch.outputs import write_results
 from leadline.batch.posed_inputs import PosedFrame, Preparation, Prepared
 from leadline.core.pipeline import Completion
 from leadline.io.cameras import camera_record
 from leadline.io.depth import write_depth
-from leadline.io.files import write_text
+from leadline.io.files import remove_parts, write_text
 from leadline.io.notes import Note, NoteKind, as_texts
 from leadline.io.views.posed import VIEW_LIST, PosedView, write_views
 from leadline.views.views import Round, Views
@@ -89,10 +81,11 @@ def complete_views(
     progress = on_progress or (lambda _: None)
     ensure_compiled(job.completion)
     job.folder.mkdir(parents=True, exist_ok=True)
+    remove_parts(job.folder)
     preparation = Preparation(job=job, folder=job.folder / STORE / "inputs")
     if _all_complete(frames, preparation, rounds):
         for frame in frames:
-            on_outcome(_skipped(frame.files.stem, job))
+            on_outcome(skipped(frame.files.stem, job.outputs.paths(job.folder, frame.files.stem)["sidecar"]))
         shutil.rmtree(job.folder / STORE, ignore_errors=True)
         return []
     prepared: dict[str, Prepared] = {}
@@ -110,15 +103,14 @@ def complete_views(
     todo = []
     for one in chosen:
         if _is_complete(one.stem, one.hashes(), job, settings):
-            on_outcome(_skipped(one.stem, job))
+            on_outcome(skipped(one.stem, job.outputs.paths(job.folder, one.stem)["sidecar"]))
         else:
             todo.append(one)
     if not todo:
         shutil.rmtree(job.folder / STORE, ignore_errors=True)
         return []
 
-    def show(number: int, done: int, total: int) -> None:
-        step = f"round {number}" if number else "each picture alone"
+    def show(step: str, done: int, total: int) -> None:
         progress(ViewsProgress(step=step, done=done, total=total))
 
     views = _open_views(chosen, job, settings, show)
@@ -161,7 +153,7 @@ def _open_views(
     chosen: Sequence[Prepared],
     job: FrameJob,
     settings: dict[str, Any],
-    show: Callable[[int, int, int], None],
+    show: Callable[[str, int, int], None],
 ) -> Views:
     """The pictures as `Views`, with a store of their own; stores of other inputs or options are removed."""
     # What is written, and after how many rounds, does not change the maps of a round.
@@ -209,11 +201,6 @@ def _is_complete(stem: str, hashes: dict[str, str], job: FrameJob, settings: dic
     """Whether a picture has results of the same inputs and options, and is not to be completed again."""
     paths = job.outputs.paths(job.folder, stem)
     return not job.overwrite and paths["sidecar"].exists() and not reasons_to_redo(paths, hashes, settings)
-
-
-def _skipped(stem: str, job: FrameJob) -> Outcome:
-    text = f"complete already, from the same inputs and options; {param('overwrite', True)} completes it again"
-    return Outcome(stem, State.SKIPPED, text, pixels=recorded_pixels(job.outputs.paths(job.folder, stem)["sidecar"]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,7 +99,7 @@ def _search_rings(k, index, where, enough, in_squares, nearest, counts, half_wid
     height, width = index.shape
     capacity = nearest.shape[1]
     row, column = where[k] // width, where[k] % width
-    squares = np.full(capacity, np.iinfo(np.int64).max)  # squared distances, ascending
+    squares = np.empty(capacity, np.int64)  # squared distances of the n neighbours so far, ascending
     n, radius = 0, 0
     # Pixels outside the square of half-width `radius` are farther than `radius`, but those in its corners are too.
     while n < enough or (not in_squares and squares[enough - 1] > radius * radius):

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from leadline.base.errors import FileError, InputError, LeadlineError, param
 
 _MAX_TEXT_BYTES = 16 * 2**20  # calibrations and lists are far smaller, so a larger file is of another kind
+_PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")  # the names of temporary files
 
 
 @contextmanager
@@ -182,6 +184,17 @@ def write_csv(path: str | os.PathLike[str], rows: Iterable[Sequence[object]]) ->
             csv.writer(stream, lineterminator="\n").writerows(rows)
 
     atomic_write(path, write)
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove the temporary files of `atomic_write` that a killed run left in a folder and those below it.
+
+    No other process may be writing there.
+    """
+    for path in folder.rglob(".*.part"):
+        if _PART.fullmatch(path.name):
+            with suppress(OSError):
+                path.unlink()
 
 
 def atomic_write(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:

@@ -167,8 +167,10 @@ def _solve_compiled(batch: Batch, aligned: Aligned, k: int, item: _Item | None, 
         return _nothing(aligned.log_t[k])
     compiled = item.compiled()
     estimate = item.chosen.estimate
-    solution = compiled.solve(item.chosen.targets, start=None if estimate is None else estimate.residual)
-    field = torch.from_numpy(np.ascontiguousarray(solution.interior))
+    solution = compiled.solve(
+        item.chosen.targets, start=None if estimate is None else compiled.padded_field(estimate.residual)
+    )
+    field = torch.from_numpy(solution.interior.astype(np.float64))
     if torch.is_grad_enabled() and _needs_gradient(batch, aligned):
         problem = _problem(batch, aligned, k, item, compiled, flow)
         at = torch.where(problem.system.free, field[None], problem.fixed)
@@ -187,7 +189,7 @@ class _CompiledAdjoint:
     def __call__(self, gradient: Tensor) -> Tensor:
         system, self._system = self._system or self._item.compiled(), None
         solution = system.solve_rhs(gradient[0].numpy())
-        field = torch.from_numpy(np.ascontiguousarray(solution.interior))[None]
+        field = torch.from_numpy(solution.interior.astype(np.float64))[None]
         return without_failures(field, torch.tensor([solution.residual]))
 
 

@@ -1,21 +1,25 @@
-"""Which pairs of views agree: a wrong pose must not spread.
+"""Which views agree, and where: a wrong pose or a moved object must not spread.
 
 Where a neighbour's measurement lands close to one of the view's own, the view knows its depth, and the two must agree
 whatever the network says. The median of |log depth ratio| over these measurements is the discrepancy of the pair. With
 right poses it is about that of all other pairs; with a wrong one it is larger. The typical discrepancy is the median
 over all pairs, so that it follows from the data how accurate measurements and poses are.
+
+Objects may move, and small errors of a pose show at edges only. Each view therefore also compares the completed depth
+of its neighbours with its own measurements, one by one, in every round (`Contradictions`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray, is_measured
 from leadline.core.uncertainty import distance_to
-from leadline.views.evidence import DepthMap, Points, carry
+from leadline.views.evidence import NEARER, DepthMap, Points, Tolerance, carry, sources
 
 REACH = 0.01
 """Distance of a carried measurement from one of the view's own, relative to the diagonal of the image, up to which the
@@ -28,6 +32,11 @@ median with a wrong pose of 5 cm and 2 degrees is 2.1 to 2.7 times the typical d
 right poses are below 1.4 to 1.7 times."""
 MIN_DISCREPANCY = 0.005
 """Pairs with a smaller discrepancy agree in any case."""
+CLOSE = 0.005
+"""Distance of completed depth from a measurement of the view, relative to the diagonal of the image, up to which the
+two are compared: 4 pixels at 640 x 480."""
+CONTRADICTION = 5.0
+"""Deviation from a measurement, in typical standard deviations, by which a neighbour contradicts it."""
 
 
 def discrepancies(own: DepthMap, measured: IndexArray, neighbours: list[Points]) -> Float64Array:
@@ -91,6 +100,46 @@ def _median(values: Iterable[float]) -> float:
     """Median of the values that are not NaN; 0 if there is none."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.median(known)) if known else 0.0
+
+
+class Contradictions:
+    """Where the measurements of a view contradict its neighbours.
+
+    If the completed depth of a neighbour deviates from a measurement by much more than is typical of all neighbours and
+    measurements, nothing of this neighbour is used at the pixels to which this measurement is the nearest one.
+    `surfaces` should have only depth that the neighbours know from measurements of their own: elsewhere a deviation is
+    usual, at depth edges in particular, and tells nothing about poses and moved objects.
+    """
+
+    def __init__(self, own: DepthMap, measured: IndexArray, surfaces: Mapping[int, Float64Array]) -> None:
+        from scipy.ndimage import distance_transform_edt
+
+        shape = own.depth.shape
+        self._nearest: IndexArray = np.zeros(own.depth.size, np.intp)  # number of the nearest measurement
+        self._found = np.zeros((max(surfaces) + 1, max(1, measured.size)), np.bool_)
+        if not measured.size:
+            return
+        number = np.zeros(shape, np.intp)
+        number.flat[measured] = np.arange(measured.size)
+        elsewhere = np.ones(shape, np.bool_)
+        elsewhere.flat[measured] = False
+        distance, (rows, columns) = distance_transform_edt(elsewhere, return_indices=True)
+        self._nearest = number[rows, columns].ravel()
+        anything = Tolerance(np.broadcast_to(np.float32(1.0), shape), NEARER)
+        where, ratio, index = carry(replace(own, tolerance=anything), np.concatenate(list(surfaces.values())))
+        close = distance.flat[where] <= CLOSE * math.hypot(*shape)
+        if not close.any():
+            return
+        deviation, source = np.abs(ratio[close]), sources(surfaces)[index[close]]
+        limit = CONTRADICTION * 1.4826 * float(np.median(deviation))
+        votes = np.zeros(self._found.shape)
+        np.add.at(votes, (source, self._nearest[where[close]]), np.where(deviation > limit, 1.0, -1.0))
+        self._found = votes > 0
+
+    def trust(self, where: IndexArray, source: IndexArray) -> BoolArray:
+        """See `leadline.views.evidence.Trust`."""
+        found: BoolArray = ~self._found[source, self._nearest[where]]
+        return found
 
 
 def median_change(new: FloatArray, old: FloatArray) -> float:

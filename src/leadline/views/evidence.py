@@ -8,7 +8,7 @@ neighbours is moved as points as well, a coarse grid of pixels of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,11 @@ POINT_CELL = 8
 GRID_PIXELS = 19200
 """Number of cells of a view in which the carried depth is combined."""
 MIN_VOTES = 2
+KNOWN = 0.015
+"""Distance from a measurement, relative to the diagonal of the image, up to which the completed depth follows from the
+measurement more than from the network: 12 pixels at 640 x 480."""
+Trust = Callable[[IndexArray, IndexArray], BoolArray]
+"""Whether evidence at these pixels from the neighbours with these numbers may be used, (n,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,13 +124,18 @@ def cell_side(shape: tuple[int, ...]) -> int:
     return max(1, round(math.sqrt(shape[0] * shape[1] / GRID_PIXELS)))
 
 
-def depth_points(own: DepthMap) -> Float64Array:
-    """The points of a coarse grid of pixels in the world, (n, 3)."""
-    side = cell_side(own.depth.shape)
-    grid = np.full(own.depth.shape, np.nan)
-    grid[side // 2 :: side, side // 2 :: side] = own.depth[side // 2 :: side, side // 2 :: side]
-    points = own.camera.points(grid)[side // 2 :: side, side // 2 :: side].reshape(-1, 3)
-    return transform_points(points[np.isfinite(points).all(axis=1)], own.camera_to_world)
+def depth_points(own: DepthMap, measured: IndexArray) -> tuple[Float64Array, BoolArray]:
+    """The points of a coarse grid of pixels in the world, (n, 3), and which are close to a measurement of the view."""
+    side, shape = cell_side(own.depth.shape), (own.depth.shape[0], own.depth.shape[1])
+    coarse = np.s_[side // 2 :: side, side // 2 :: side]
+    grid = np.full(shape, np.nan)
+    grid[coarse] = own.depth[coarse]
+    points = own.camera.points(grid)[coarse].reshape(-1, 3)
+    known = np.zeros(len(points), np.bool_)
+    if measured.size:
+        known = (distance_to(measured, shape)[coarse] <= KNOWN * math.hypot(*shape)).ravel()
+    there = np.isfinite(points).all(axis=1)
+    return transform_points(points[there], own.camera_to_world), known[there]
 
 
 def carry(own: DepthMap, points: Float64Array) -> tuple[IndexArray, Float64Array, IndexArray]:
@@ -142,9 +152,9 @@ def carry(own: DepthMap, points: Float64Array) -> tuple[IndexArray, Float64Array
     return where[visible], ratio[visible], inside[visible]
 
 
-def from_measurements(own: DepthMap, neighbours: Sequence[Points]) -> Evidence:
+def from_measurements(own: DepthMap, neighbours: Sequence[Points], trust: Trust | None = None) -> Evidence:
     """The measurements of the neighbours at the pixels of the view: of those in a cell, the one in the middle."""
-    where, ratio, index = carry(own, np.concatenate([part.points for part in neighbours]))
+    where, ratio, index = _carry_trusted(own, {k: part.points for k, part in enumerate(neighbours)}, trust)
     relative = np.concatenate([part.relative for part in neighbours])[index]
     cells = Cells(own.depth.shape, where, ratio, POINT_CELL)
     middle = cells.first + (cells.count - 1) // 2
@@ -153,9 +163,9 @@ def from_measurements(own: DepthMap, neighbours: Sequence[Points]) -> Evidence:
     return Evidence(where, depth, np.hypot(relative, POINT_NOISE) * depth)
 
 
-def from_depth(own: DepthMap, neighbours: Sequence[Float64Array]) -> Evidence:
-    """The median over the neighbours' depth in each cell of the view."""
-    where, ratio, _ = carry(own, np.concatenate(neighbours))
+def from_depth(own: DepthMap, surfaces: Mapping[int, Float64Array], trust: Trust | None = None) -> Evidence:
+    """The median over the depth of neighbours, by their numbers, in each cell of the view."""
+    where, ratio, _ = _carry_trusted(own, surfaces, trust)
     height, width = own.depth.shape
     side = cell_side(own.depth.shape)
     cells = Cells(own.depth.shape, where, ratio, side)
@@ -167,6 +177,22 @@ def from_depth(own: DepthMap, neighbours: Sequence[Float64Array]) -> Evidence:
     usable = (cells.count >= MIN_VOTES) & np.isfinite(depth)
     sigma = np.hypot(spread, DEPTH_NOISE) * depth
     return Evidence(where[usable], depth[usable], sigma[usable])
+
+
+def _carry_trusted(
+    own: DepthMap, parts: Mapping[int, Float64Array], trust: Trust | None
+) -> tuple[IndexArray, Float64Array, IndexArray]:
+    """As `carry`, without the points that are not trusted, from neighbours with these numbers."""
+    where, ratio, index = carry(own, np.concatenate(list(parts.values())))
+    if trust is None:
+        return where, ratio, index
+    trusted = trust(where, sources(parts)[index])
+    return where[trusted], ratio[trusted], index[trusted]
+
+
+def sources(parts: Mapping[int, Float64Array]) -> IndexArray:
+    """The number of the neighbour that each point of all parts belongs to."""
+    return np.repeat(np.array([*parts], np.intp), [len(part) for part in parts.values()])
 
 
 class Cells:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from leadline.base.errors import FileError, InputError, param
 from leadline.base.strict_json import dump_json
-from leadline.io.files import atomic_write, reading, write_text
+from leadline.io.files import atomic_write, reading, remove_parts, write_text
 from leadline.views.evidence import Points
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -99,17 +99,17 @@ class FolderStore:
                     f"{param('store')} {self._folder} holds the maps of other views, inputs or options. Use another "
                     "folder, or delete this one."
                 )
+            remove_parts(self._folder)
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{self._folder}: cannot be made ({error.strerror}).") from error
-        if any(
-            not path.name.startswith(".") for path in self._folder.iterdir()
-        ):  # a killed run may leave parts of files
+        if any(not path.name.startswith(".") for path in self._folder.iterdir()):
             raise InputError(
                 f"{param('store')} {self._folder} is not empty and was not made by Views. Use another folder."
             )
+        remove_parts(self._folder)
         write_text(record, dump_json({"digest": digest}))
 
     def has(self, part: str, name: str) -> bool:

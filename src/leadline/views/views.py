@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.base.arrays import Float64Array, FloatArray
+from leadline.base.arrays import Float64Array, FloatArray, is_measured
 from leadline.base.errors import InputError, param
 from leadline.base.executors import processes, serial
 from leadline.core.options import CompletionOptions, as_options
 from leadline.core.pipeline import Completion, complete
 from leadline.geometry.cameras import CameraModel
-from leadline.views.agreement import agreeing, discrepancies, median_change
+from leadline.views.agreement import Contradictions, agreeing, discrepancies, median_change
 from leadline.views.crosscheck import CrossCheck
 from leadline.views.evidence import (
     DepthMap,
@@ -45,7 +45,7 @@ from leadline.views.evidence import (
     noise_map,
 )
 from leadline.views.inputs import MapInput, NoiseInput, PriorInput, View
-from leadline.views.job import ViewJob
+from leadline.views.job import ViewJob, require_computed
 from leadline.views.overlap import Outline, coarse_points, find_neighbours
 from leadline.views.responses import depth_by_response, nearest_responses, response_numbers
 from leadline.views.store import FolderStore, MemoryStore, Store, part_of, stored_points
@@ -59,6 +59,7 @@ MAX_ROUNDS = 6
 """Rounds after which the iteration ends even if views still move."""
 SETTLED = 2e-3
 """Change of log depth in a round at which the rounds end; the next, last round changes still less."""
+_STEPS = dict(zip(CrossCheck.PARTS, ("halves of the points", "check of the points"), strict=True))
 _ALONE = ("statistics", "points", "relative", "measured", "response")  # further arrays of round 0
 
 
@@ -94,7 +95,7 @@ class Views:
         Folder for the maps between rounds. With it memory does not grow with the number of views, and a run that was
         killed continues where it was if the same views are added again. Default: all maps stay in memory.
     on_progress : callable, optional
-        Called with the number of a round before the last one, how many of its views are done, and how many it has.
+        Called with the name of a step before the last round, how many of its views are done, and how many it has.
 
     Attributes
     ----------
@@ -124,7 +125,7 @@ class Views:
         options: CompletionOptions | str = "best",
         *,
         store: str | os.PathLike[str] | None = None,
-        on_progress: Callable[[int, int, int], None] | None = None,
+        on_progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self.options = as_options(options)
         self._on_progress = on_progress
@@ -288,6 +289,7 @@ class Views:
             depth = depth_by_response(prior, sparse, valid, nearest_responses(self._views, responses, name))
             arrays = {array: self._store.get(part_of(0), name, array) for array in _ALONE}
             outline = coarse_points(depth, view.camera, view.camera_to_world)
+            arrays["surface"], arrays["known"] = depth_points(self._as_map(name, depth), arrays["measured"])
             self._store.put(part_of(0), name, {**arrays, "depth": depth, "outline": outline})
 
     def _run(self, number: int, workers: int) -> None:
@@ -302,14 +304,11 @@ class Views:
         missing = [name for name in names if not self._store.has(part, name)]
         job = ViewJob(self, number, part)
         run = processes(job, missing, workers=workers) if min(workers, len(missing)) > 1 else serial(job, missing)
-        for done, (name, finished) in enumerate(run, start=len(names) - len(missing) + 1):
-            if not finished:
-                try:
-                    self.compute_one(number, name, part)  # raises the error that the worker met
-                except InputError as error:
-                    raise InputError(f"{name}: {error.args[0]}") from error
+        for done, (name, result) in enumerate(run, start=len(names) - len(missing) + 1):
+            require_computed(name, result)
             if self._on_progress is not None:
-                self._on_progress(number, done, len(names))
+                step = f"round {number}" if number else "each picture alone"
+                self._on_progress(_STEPS.get(part, step), done, len(names))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_on_progress": None}  # worker processes report to nobody
@@ -333,6 +332,8 @@ class Views:
             arrays |= {"points": points.points, "relative": points.relative, "measured": points.where}
             outline = coarse_points(depth, view.camera, view.camera_to_world)
             arrays |= {"response": response_numbers(completion.fit), "outline": outline}
+        measured = arrays["measured"] if number == 0 else self._store.get(part_of(0), name, "measured")
+        arrays["surface"], arrays["known"] = depth_points(self._as_map(name, depth), measured)
         self._store.put(part, name, arrays)
 
     def record(self, number: int, statistics: list[Float64Array]) -> None:
@@ -358,18 +359,22 @@ class Views:
         if self._check is not None and noise is not None:  # exact ones are left out, and reported, by the completion
             options, sparse = replace(options, outliers="keep"), self._check.without_failed(name, sparse)
         own = replace(self._map(name, number - 1), tolerance=Tolerance.around(sparse))
-        carried, evidence = self._collect(name, own, number)
+        carried, evidence = self._collect(name, own, sparse, number)
         sparse, sigma = merge(sparse, noise, evidence)
         result = complete(prior, sparse, noise=sigma, valid=valid, uncertainty=uncertainty, options=options)
         numbers = median_change(result.depth, own.depth), carried.distance(result.depth), carried.distance(own.depth)
         return result, np.array(numbers)
 
-    def _collect(self, name: str, own: DepthMap, number: int) -> tuple[Evidence, list[Evidence]]:
+    def _collect(self, name: str, own: DepthMap, sparse: FloatArray, number: int) -> tuple[Evidence, list[Evidence]]:
         """The neighbours' depth, and all evidence of this round, the most reliable first."""
         neighbours = self._neighbours[name]
-        chosen = dict.fromkeys((*neighbours[:CLOSE_NEIGHBOURS], *neighbours[::NEIGHBOUR_STEP]))
-        carried = from_depth(own, [depth_points(self._map(other, number - 1)) for other in chosen])
-        measured = from_measurements(own, [self._points(other) for other in neighbours])
+        surfaces = {k: self._after(number - 1, other, "surface") for k, other in enumerate(neighbours)}
+        known = {k: surfaces[k][self._after(number - 1, other, "known")] for k, other in enumerate(neighbours)}
+        trust = Contradictions(own, np.flatnonzero(is_measured(sparse)), known).trust
+        close = range(min(CLOSE_NEIGHBOURS, len(neighbours)))
+        chosen = {k: surfaces[k] for k in sorted({*close, *range(0, len(neighbours), NEIGHBOUR_STEP)})}
+        carried = from_depth(own, chosen, trust)
+        measured = from_measurements(own, [self._points(other) for other in neighbours], trust)
         # Before the first round each depth contains its own measurements alone: as evidence it is worse than nothing.
         return carried, [measured] if number == 1 else [measured, carried]
 
@@ -379,8 +384,14 @@ class Views:
 
     def _map(self, name: str, number: int) -> DepthMap:
         """The depth of a view after a round; that of round 0 if it has no neighbours."""
-        view, number = self._views[name], number if self._neighbours.get(name) else 0
-        return DepthMap(self._store.get(part_of(number), name, "depth"), view.camera, view.camera_to_world)
+        return self._as_map(name, self._after(number, name, "depth"))
+
+    def _after(self, number: int, name: str, array: str) -> NDArray[Any]:
+        """An array of a view after a round; that of round 0 if it has no neighbours."""
+        return self._store.get(part_of(number if self._neighbours.get(name) else 0), name, array)
+
+    def _as_map(self, name: str, depth: FloatArray) -> DepthMap:
+        return DepthMap(depth, self._views[name].camera, self._views[name].camera_to_world)
 
     def _points(self, name: str) -> Points:
         """The measurements of a view that passed the check, if there is one."""

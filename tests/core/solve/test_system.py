@@ -192,14 +192,34 @@ def test_a_warm_start_saves_iterations_only():
     reused = problem.system(options)
     cold = reused.solve(problem.values)
     before = cold.interior.copy()
-    assert reused.solve(problem.values, start=cold.interior).iterations == 0
+    assert reused.solve(problem.values, start=cold.field.copy()).iterations == 0
     nearby = problem.values * 1.001
-    warm, fresh = reused.solve(nearby, start=cold.interior), reused.solve(nearby)
+    warm, fresh = reused.solve(nearby, start=cold.field.copy()), reused.solve(nearby)
     assert warm.status is SolveStatus.CONVERGED
     assert warm.residual <= options.tolerance
     assert warm.iterations < fresh.iterations
     np.testing.assert_allclose(warm.field, fresh.field, rtol=0, atol=1e-4 * np.abs(fresh.field).max())
     np.testing.assert_array_equal(cold.interior, before)
+
+
+def test_a_start_within_the_tolerance_needs_no_preconditioner(monkeypatch):
+    problem, options = Problem("anchors", (65, 60), "mixed", "mild"), options_of("thin plate", tolerance=1e-4)
+    start = problem.system(options).solve(problem.values).field
+    unbuilt = problem.system(options)
+    monkeypatch.setattr(unbuilt, "build_hierarchy", lambda: pytest.fail("the hierarchy was built"))
+    solution = unbuilt.solve(problem.values, start=start)
+    assert solution.field is start
+    assert (solution.status, solution.iterations) == (SolveStatus.CONVERGED, 0)
+    assert solution.residual <= options.tolerance
+
+
+def test_a_field_in_float32_has_rounding_errors_only():
+    problem, tolerance = Problem("anchors", (65, 60), "mixed", "mild"), 1e-4
+    rough = problem.system(options_of("thin plate", tolerance=tolerance)).solve(problem.values)
+    exact = problem.system(options_of("thin plate", tolerance=0.999 * tolerance)).solve(problem.values)
+    assert (rough.field.dtype, exact.field.dtype) == (np.float32, np.float64)
+    assert rough.iterations == exact.iterations
+    np.testing.assert_allclose(rough.field, exact.field, rtol=0, atol=1e-5 * np.abs(exact.field).max())
 
 
 def test_soft_measurements_make_a_component_observed():

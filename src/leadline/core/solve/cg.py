@@ -2,7 +2,7 @@
 
 The system is Q_UU r_U = b_U - Q_UF r_F with F the fixed and U the free pixels; system.py derives it. For the whole
 field r, zero at invalid pixels, its residual is simply (b - Q r)_U. So Q_UF r_F is never formed, and the *true*
-residual takes one pass over the image in float64.
+residual takes one pass over the image.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ class SolveStatus(Status):
 class Solution:
     """The solved field and how it was reached.
 
-    `residual` is the true relative residual of the field, and `history` holds the relative residual before each step
-    and after the last. `field` is padded by one pixel on every side; `interior` is the image.
+    `residual` is the relative residual of the field, the true one if the field is float64, and `history` holds the
+    relative residual before each step and after the last. `field` is padded by one pixel on every side; `interior` is
+    the image.
     """
 
-    field: Float64Array
+    field: FloatArray
     status: SolveStatus
     iterations: int
     residual: float
     history: tuple[float, ...]
 
     @property
-    def interior(self) -> Float64Array:
+    def interior(self) -> FloatArray:
         return self.field[1:-1, 1:-1]
 
 
@@ -80,8 +81,8 @@ class Operator:
         """Compute out = Q p; returns p . Q p."""
         return float(self._run(p, None, out, 1.0)[0].sum())
 
-    def residual(self, field: Float64Array, rhs: Float32Array | None, out: Float32Array) -> float:
-        """Compute out = rhs - Q field, in float64 until the result is stored; returns its norm."""
+    def residual(self, field: FloatArray, rhs: Float32Array | None, out: Float32Array) -> float:
+        """Compute out = rhs - Q field, in the type of the field until the result is stored; returns its norm."""
         squares = self._run(field, rhs, out, -1.0)[1]
         if self.edges is None and rhs is not None:  # the kernel for unit edges takes no right-hand side
             np.add(out, rhs, out=out, where=self.code >= kernels.FREE, casting="same_kind")
@@ -138,12 +139,11 @@ class Jacobi:
         free = np.nonzero(operator.code >= kernels.FREE)
         self._inverse = np.zeros(operator.code.shape, np.float32)
         self._inverse[free] = 1.0 / operator.diagonal(*free)
-        self._result = np.empty_like(self._inverse)
-        self.scratch = np.zeros_like(self._inverse)
+        self.solution = np.zeros_like(self._inverse)
 
     def __call__(self, r: Float32Array) -> tuple[Float32Array, float]:
-        np.multiply(self._inverse, r, out=self._result)
-        return self._result, float(np.einsum("ij,ij->i", self._result, r, dtype=np.float64).sum())
+        np.multiply(self._inverse, r, out=self.solution)
+        return self.solution, float(np.einsum("ij,ij->i", self.solution, r, dtype=np.float64).sum())
 
     def increase_damping(self) -> bool:
         return False  # diag(Q) is positive, so there is nothing to damp
@@ -152,7 +152,7 @@ class Jacobi:
 def conjugate_gradients(
     operator: Operator,
     precondition: Jacobi | VCycle,
-    x: Float64Array,
+    x: FloatArray,
     rhs: RightHandSide | None,
     work: tuple[Float32Array, Float32Array],
     options: ReconstructionOptions,
@@ -169,12 +169,15 @@ def conjugate_gradients(
     max_iterations = options.max_iterations or DEFAULT_MAX_ITERATIONS[options.solver]
     r, p = work
     p.fill(0.0)
-    q = precondition.scratch
+    q = precondition.solution  # z, which is not needed any more where q is computed
     squares = np.zeros(kernels.block_count(x.shape[0] - 2))
 
     def true_residual() -> float:  # q, which holds Q p within a step only, is room for b
         return operator.residual(x, None if rhs is None else rhs.fill(q), r)
 
+    # Each step rounds a field in float32. A stiff operator makes a residual of some 1e-4 of these errors, which are too
+    # small to matter and which no further step reduces. Such a field stops by the recursive residual.
+    rounded = x.dtype == np.float32
     history = [residual_norm / reference_norm]
     started_at = history[0]  # relative residual at the start or the last restart
     rz = 0.0  # r . z of the previous step; 0 restarts with the direction of steepest descent
@@ -182,7 +185,8 @@ def conjugate_gradients(
     while True:
         # The recursive residual is too inaccurate to stop by or to use after a large fall: compute r = b - Q x.
         if history[-1] <= max(options.tolerance, _TRUSTED_REDUCTION * started_at):
-            history[-1] = true_residual() / reference_norm
+            if not (rounded and history[-1] <= options.tolerance):
+                history[-1] = true_residual() / reference_norm
             if history[-1] <= options.tolerance:
                 status = SolveStatus.CONVERGED
                 break

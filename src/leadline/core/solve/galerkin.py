@@ -22,8 +22,9 @@ from leadline.base.jit import STENCIL, called_by_kernels, parallel_loop
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 from leadline.core.solve.multigrid import Planes
 
-# Planes of a prolongation: the fine pixel, and the corner of the cell that the weight belongs to.
-CENTRE, TOP_0, TOP_1, LEFT_0, LEFT_2, MIDDLE_0, MIDDLE_1, MIDDLE_2, MIDDLE_3 = range(9)
+# Planes of a prolongation: the fine pixel, and the corner of the cell that the weight belongs to. Without a ninth plane
+# the weight from a coarse pixel to the fine one at its place is 1.
+TOP_0, TOP_1, LEFT_0, LEFT_2, MIDDLE_0, MIDDLE_1, MIDDLE_2, MIDDLE_3, CENTRE = range(9)
 COARSE_ROWS = 16  # coarse rows that one thread processes at a time
 _BORDERS, _MIDDLES, _CELLS = range(3)  # phases of `_coarsen_block`
 
@@ -151,7 +152,6 @@ def border_weights_row(edges, mass, weights, i):
             south += edges[SOUTH_EAST, k + 1, m] + edges[SOUTH_WEST, k + 1, m]
         across = west + east + mass[k, m + 1]
         along = north + south + mass[k + 1, m]
-        weights[CENTRE, i, j] = 1
         weights[TOP_0, i, j] = divide_or_zero(west, across)
         weights[TOP_1, i, j] = divide_or_zero(east, across)
         weights[LEFT_0, i, j] = divide_or_zero(north, along)
@@ -189,9 +189,10 @@ def middle_weights_row(edges, mass, weights, i):
 @called_by_kernels(fastmath=STENCIL)
 def restrict_row(fine, above, row, below, weights, i, out):
     """Compute the coarse row i of the restriction P^T r from the three rows of `fine` around it."""
+    scaled = weights.shape[0] > CENTRE
     for j in range(1, out.shape[1] - 1):
         m = 2 * j - 1
-        value = weights[CENTRE, i, j] * fine[row, m]
+        value = weights[CENTRE, i, j] * fine[row, m] if scaled else fine[row, m]
         value += weights[TOP_0, i, j] * fine[row, m + 1] + weights[TOP_1, i, j - 1] * fine[row, m - 1]
         value += weights[LEFT_0, i, j] * fine[below, m]
         value += weights[MIDDLE_0, i, j] * fine[below, m + 1] + weights[MIDDLE_1, i, j - 1] * fine[below, m - 1]
@@ -201,19 +202,23 @@ def restrict_row(fine, above, row, below, weights, i, out):
 
 
 @called_by_kernels(fastmath=STENCIL)
-def add_prolongation_row(x, weights, coarse, i, out, row):
-    """Compute the fine row i of x + P e, with `coarse` the coarse correction e, as a row of `out`."""
-    k = (i + 1) // 2
+def add_prolongation_row(x, k, weights, coarse, i, out, row):
+    """Compute the fine row i of x + P e, with row k of `x` and `coarse` the coarse correction e, as a row of `out`."""
+    n = (i + 1) // 2
+    scaled = weights.shape[0] > CENTRE
     if i % 2 == 1:
         for j in range(1, coarse.shape[1] - 1):
             m = 2 * j - 1
-            out[row, m] = x[i, m] + weights[CENTRE, k, j] * coarse[k, j]
-            top = weights[TOP_0, k, j] * coarse[k, j] + weights[TOP_1, k, j] * coarse[k, j + 1]
-            out[row, m + 1] = x[i, m + 1] + top
+            if scaled:
+                out[row, m] = x[k, m] + weights[CENTRE, n, j] * coarse[n, j]
+            else:
+                out[row, m] = x[k, m] + coarse[n, j]
+            top = weights[TOP_0, n, j] * coarse[n, j] + weights[TOP_1, n, j] * coarse[n, j + 1]
+            out[row, m + 1] = x[k, m + 1] + top
     else:
         for j in range(1, coarse.shape[1] - 1):
             m = 2 * j - 1
-            out[row, m] = x[i, m] + (weights[LEFT_0, k, j] * coarse[k, j] + weights[LEFT_2, k, j] * coarse[k + 1, j])
-            upper = weights[MIDDLE_0, k, j] * coarse[k, j] + weights[MIDDLE_1, k, j] * coarse[k, j + 1]
-            lower = weights[MIDDLE_2, k, j] * coarse[k + 1, j] + weights[MIDDLE_3, k, j] * coarse[k + 1, j + 1]
-            out[row, m + 1] = x[i, m + 1] + (upper + lower)
+            out[row, m] = x[k, m] + (weights[LEFT_0, n, j] * coarse[n, j] + weights[LEFT_2, n, j] * coarse[n + 1, j])
+            upper = weights[MIDDLE_0, n, j] * coarse[n, j] + weights[MIDDLE_1, n, j] * coarse[n, j + 1]
+            lower = weights[MIDDLE_2, n, j] * coarse[n + 1, j] + weights[MIDDLE_3, n, j] * coarse[n + 1, j + 1]
+            out[row, m + 1] = x[k, m + 1] + (upper + lower)

@@ -4,9 +4,10 @@ Passes address rows by their number, ``x[i, j]``, and do not make views of them:
 an atomic operation that takes longer than a row of a coarse level and that threads contend for.
 
 Arrays are padded by one pixel of zeros on every side, so that no loop has to test whether a neighbour exists. They are
-float32, except for the solution: a float32 solution could not reach a residual of 1e-6. Differences between neighbours
-are taken before they are summed, which keeps the rounding error relative to the gradient and not to the value. Sums
-are formed in float64 per row and then per block of rows, so that the result does not depend on the number of threads.
+float32, except for solutions with a small tolerance: in float32 they could not reach a residual of 1e-6. Differences
+between neighbours are taken before they are summed, which keeps the rounding error relative to the gradient and not to
+the value. Sums are formed in float64 per row and then per block of rows, so that the result does not depend on the
+number of threads.
 
 `code` describes a pixel in one byte: bits 0-2 hold its number of valid neighbours, and bit 3 is set if the pixel is
 free, i.e. valid, not fixed, and with at least one neighbour. If all edges have weight 1 and no measurement is soft,
@@ -29,6 +30,8 @@ DEGREE = 7  # mask of bits 0-2 of a pixel's code
 EAST, SOUTH, SOUTH_EAST, SOUTH_WEST = range(4)  # planes of edge weights; the image has only the first two
 # A block needs enough rows to amortise its halo, and an image enough blocks to share among threads.
 ROWS_PER_BLOCK = 32
+# The index of the row in a buffer of one row. For a literal 0, numba would compile the called function once more.
+ONLY_ROW = np.int64(0)
 
 
 def block_count(height: int) -> int:
@@ -58,9 +61,10 @@ def fix_unobserved(role):
     for i in range(1, height - 1):
         for j in range(1, width - 1):
             count += (role[i, j] > 0) & (role[i, j - 1] == 0)
-    rows = np.zeros(height + 1, np.int64)  # index of the first run in each row
-    first, last = np.zeros(count, np.int32), np.zeros(count, np.int32)
-    observed = np.zeros(count, np.bool_)
+    # Arrays of one type, because numba compiles their allocation for each type.
+    rows = np.empty(height, np.int64)  # index of the first run in each row
+    first, last = np.empty(count, np.int64), np.empty(count, np.int64)
+    observed, parent = np.empty(count, np.int64), np.empty(count, np.int64)
     run = 0
     for i in range(1, height - 1):
         rows[i] = run
@@ -76,10 +80,10 @@ def fix_unobserved(role):
                 j += 1
             last[run] = j - 1
             observed[run] = roles >= 2
+            parent[run] = run
             run += 1
-    rows[height - 1 :] = count
+    rows[height - 1] = count
 
-    parent = np.arange(count)
     for i in range(2, height - 1):
         a, b = rows[i - 1], rows[i]
         while a < rows[i] and b < rows[i + 1]:
@@ -94,7 +98,8 @@ def fix_unobserved(role):
     for i in range(1, height - 1):
         for run in range(rows[i], rows[i + 1]):
             if not observed[_find_root(parent, run)]:
-                role[i, first[run] : last[run] + 1] = FIXED_ROLE
+                for j in range(first[run], last[run] + 1):
+                    role[i, j] = FIXED_ROLE
 
 
 @called_by_kernels()
@@ -181,8 +186,8 @@ def apply_operator(block, p, code, out, data, laplacian, sign, dots, squares):
 
     Per block of rows, `dots` receives the sum of p out and `squares` the sum of out^2. A^2 runs over all valid pixels,
     so A p is needed at fixed pixels too. Its rows are held in a ring buffer of three, so that the whole operator reads
-    and writes each array once. p is float32 (a search direction) or float64 (the solution, for the true residual), and
-    the arithmetic uses its type.
+    and writes each array once. p is a search direction or, for the true residual, the solution, and the arithmetic
+    uses its type.
     """
     height = p.shape[0] - 2
     first = 1 + block * ROWS_PER_BLOCK
@@ -223,7 +228,7 @@ def apply_weighted_operator(block, p, code, edges, mass, rhs, out, laplacian, si
             zero_row(ring, i % 3)
         k = i - 1
         if k >= first:
-            weighted_laplacian_row(ring, (k - 1) % 3, k % 3, i % 3, edges, k, bend, 0)
+            weighted_laplacian_row(ring, (k - 1) % 3, k % 3, i % 3, edges, k, bend, ONLY_ROW)
             sums = _weighted_operator_row(ring, k % 3, bend, p, mass, rhs, k, code, out, laplacian, sign)
             dot += sums[0]
             square += sums[1]
@@ -245,7 +250,7 @@ def _update_solution_row(x, r, p, q, step, i):
 
 @parallel_loop()
 def update_solution(block, x, r, p, q, step, squares):
-    """Compute x += step p (in float64) and r -= step q; `squares` receives the sum of r^2 per block of rows."""
+    """Compute x += step p and r -= step q; `squares` receives the sum of r^2 per block of rows."""
     first = 1 + block * ROWS_PER_BLOCK
     total = 0.0
     for i in range(first, min(first + ROWS_PER_BLOCK, x.shape[0] - 1)):
@@ -266,4 +271,4 @@ def update_direction(block, p, z, ratio):
 def correct_depth(i, calibrated, field, out):
     """Compute row i of D = t exp(r) from the unpadded t and the padded r."""
     for j in range(out.shape[1]):
-        out[i, j] = calibrated[i, j] * exp(field[i + 1, j + 1])
+        out[i, j] = calibrated[i, j] * exp(np.float64(field[i + 1, j + 1]))

@@ -10,6 +10,7 @@ mask: its row is empty and its value stays zero. The smoother is Chebyshev's pol
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from leadline.core.solve.kernels import (
     DEGREE,
     EAST,
     FREE,
+    ONLY_ROW,
     ROWS_PER_BLOCK,
     SOUTH,
     SOUTH_EAST,
@@ -29,8 +31,9 @@ from leadline.core.solve.kernels import (
     block_count,
     zero_row,
 )
-from leadline.core.solve.multigrid import NO_CODE, NO_PLANES, SMALLEST_DIAGONAL, Level, Planes, copy_row, nine_point_row
+from leadline.core.solve.multigrid import NO_CODE, NO_PLANES, SMALLEST_DIAGONAL, Level, Planes, copy_row
 
+_HALO = 2  # rows that a block reads on either side on the way up
 _IMAGE, _DIAGONAL, _SCALE = range(3)  # phases of `_set_up_block`
 # Chebyshev's polynomial of degree two over the part of the spectrum of D^-1 S that the next level cannot represent,
 # [1/2, 2] for a five-point stencil: it damps that part by 1 / T_2(5/3) = 0.22.
@@ -61,7 +64,7 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
         galerkin.coarsen(edges, mass, prolongation, coarse_edges, coarse_mass)
         # Assigned here, which frees the arrays of the finer level before more is allocated.
         edges, mass = coarse_edges, coarse_mass
-        level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(3, size))
+        level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(2, size))
         for phase in (_DIAGONAL, _SCALE):
             _run(phase, NO_CODE, data, edges, mass, coarse_root, root, level.edges, prolongation)
         levels.append(level)
@@ -121,7 +124,7 @@ def _scale_row(edges, root, fine_root, scaled, weights, i):
         if not below_image:
             centre, top = fine_root[k, m], fine_root[k, m + 1]
             left, middle = fine_root[k + 1, m], fine_root[k + 1, m + 1]
-        weights[galerkin.CENTRE, i, j] *= centre * s0
+        weights[galerkin.CENTRE, i, j] = centre * s0
         weights[galerkin.TOP_0, i, j] *= top * s0
         weights[galerkin.TOP_1, i, j] *= top * s1
         weights[galerkin.LEFT_0, i, j] *= left * s0
@@ -148,23 +151,27 @@ class MembraneCycle(multigrid.VCycle):
     """The preconditioner of the paper's system."""
 
     def __init__(self, hierarchy: MembraneHierarchy) -> None:
-        super().__init__(hierarchy, ROWS_PER_BLOCK)
+        super().__init__(hierarchy, ROWS_PER_BLOCK, _HALO)
         self._data = np.float32(hierarchy.data)
 
-    def _visit(self, upward: bool, depth: int, vectors: tuple[Float32Array, ...] | Planes) -> None:
+    def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
+        coarse = self._hierarchy.levels[depth + 1].vectors[0]
+        count = galerkin.coarse_block_count(coarse.shape[0] - 2)
+        _smooth_and_restrict[count](rhs, *self._system(depth), solution, coarse)
+
+    def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
+        coarse = self._hierarchy.levels[depth + 1].vectors[1]
+        count = block_count(rhs.shape[0] - 2)
+        _correct_and_smooth[count](rhs, solution, halo, *self._system(depth), coarse, self._dots)
+
+    def _system(self, depth: int) -> tuple[Any, ...]:
+        """Arguments of the kernels that describe a level and the transfer to the next."""
         level, coarse = self._hierarchy.levels[depth : depth + 2]
-        rhs, smoothed, solution = vectors
         code = NO_CODE if depth else self._hierarchy.code
-        system = code, level.edges, self._data, coarse.prolongation
-        if upward:
-            count = block_count(rhs.shape[0] - 2)
-            _correct_and_smooth[count](rhs, smoothed, *system, coarse.vectors[2], solution, self._dots)
-        else:
-            count = galerkin.coarse_block_count(coarse.vectors.shape[1] - 2)
-            _smooth_and_restrict[count](rhs, *system, smoothed, coarse.vectors[0])
+        return code, level.edges, self._data, coarse.prolongation
 
 
-@called_by_kernels(fastmath=STENCIL)
+@inlined
 def _image_product_row(x, above, row, below, code, data, i, out, k):
     """Compute row i of S x on the image; x must be zero wherever a pixel is not free."""
     for j in range(1, out.shape[1] - 1):
@@ -175,12 +182,23 @@ def _image_product_row(x, above, row, below, code, data, i, out, k):
 
 
 @inlined
+def _unit_diagonal_row(x, above, row, below, edges, i, out, k):
+    """Compute row i of S x on a coarse level, whose diagonal is 1."""
+    for j in range(1, out.shape[1] - 1):
+        cross = edges[EAST, i, j] * x[row, j + 1] + edges[EAST, i, j - 1] * x[row, j - 1]
+        cross += edges[SOUTH, i, j] * x[below, j] + edges[SOUTH, i - 1, j] * x[above, j]
+        slant = edges[SOUTH_EAST, i, j] * x[below, j + 1] + edges[SOUTH_EAST, i - 1, j - 1] * x[above, j - 1]
+        slant += edges[SOUTH_WEST, i, j] * x[below, j - 1] + edges[SOUTH_WEST, i - 1, j + 1] * x[above, j + 1]
+        out[k, j] = x[row, j] - (cross + slant)
+
+
+@called_by_kernels(fastmath=STENCIL)
 def _apply_row(x, above, row, below, code, edges, data, i, out, k):
     """Compute row i of S x on the image (with its code) or on a coarse level (with its edges), as row k of `out`."""
     if code.shape[0] > 1:
         _image_product_row(x, above, row, below, code, data, i, out, k)
     else:
-        nine_point_row(x, above, row, below, edges, None, i, out, k)
+        _unit_diagonal_row(x, above, row, below, edges, i, out, k)
 
 
 @called_by_kernels(fastmath=STENCIL)
@@ -234,7 +252,7 @@ def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
     for i in range(2 * first - 3, 2 * last):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3  # places in the rings of the rows i, i - 1 and i - 2
         if 1 <= i <= height:
-            _apply_row(b, i - 1, i, i + 1, code, edges, data, i, applied, 0)
+            _apply_row(b, i - 1, i, i + 1, code, edges, data, i, applied, ONLY_ROW)
             _smooth_row(linear, quadratic, b, i, applied, smooth, r0)
             if 2 * first - 1 <= i < 2 * last - 1:
                 copy_row(smooth, r0, x, i)
@@ -244,7 +262,7 @@ def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
         if k < 2 * first - 2:
             continue
         if 1 <= k <= height:
-            _apply_row(smooth, r2, r1, r0, code, edges, data, k, applied, 0)
+            _apply_row(smooth, r2, r1, r0, code, edges, data, k, applied, ONLY_ROW)
             _subtract_row(b, k, applied, residual, r1)
         else:
             zero_row(residual, r1)
@@ -253,33 +271,39 @@ def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
 
 
 @parallel_loop()
-def _correct_and_smooth(block, b, x, code, edges, data, weights, coarse, out, dots):
-    """Compute out = y + M (b - S y) with y = x + P e, e the coarse solution; `dots` gets b . out."""
+def _correct_and_smooth(block, b, x, halo, code, edges, data, weights, coarse, dots):
+    """Overwrite x by y + M (b - S y) with y = x + P e, e the coarse solution; `dots` gets b . x."""
     height, width = b.shape[0] - 2, b.shape[1]
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * ROWS_PER_BLOCK
     last = min(first + ROWS_PER_BLOCK, height + 1)
+    # Number of a row in the halo minus its number in x, above and below the block.
+    above, below = (2 * block - 1) * _HALO - first, (2 * block + 1) * _HALO - last
     applied = np.zeros((1, width), np.float32)
     corrected = np.zeros((3, width), np.float32)
     residual = np.zeros((3, width), np.float32)
     total = 0.0
     for i in range(first - 2, last + 2):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
-        if 1 <= i <= height:
-            add_prolongation_row(x, weights, coarse, i, corrected, r0)
+        if 1 <= i < first:
+            add_prolongation_row(halo, above + i, weights, coarse, i, corrected, r0)
+        elif first <= i < last:
+            add_prolongation_row(x, i, weights, coarse, i, corrected, r0)
+        elif last <= i <= height:
+            add_prolongation_row(halo, below + i, weights, coarse, i, corrected, r0)
         else:
             zero_row(corrected, r0)
         k = i - 1  # the last row whose two neighbours have been corrected
         if k < first - 1:
             continue
         if 1 <= k <= height:
-            _apply_row(corrected, r2, r1, r0, code, edges, data, k, applied, 0)
+            _apply_row(corrected, r2, r1, r0, code, edges, data, k, applied, ONLY_ROW)
             _subtract_row(b, k, applied, residual, r1)
         else:
             zero_row(residual, r1)
         k -= 1  # the last row whose two neighbours have their residual
         if k < first:
             continue
-        _apply_row(residual, r0, r2, r1, code, edges, data, k, applied, 0)
-        total += _finish_row(linear, quadratic, corrected, residual, r2, applied, b, k, out)
+        _apply_row(residual, r0, r2, r1, code, edges, data, k, applied, ONLY_ROW)
+        total += _finish_row(linear, quadratic, corrected, residual, r2, applied, b, k, x)
     dots[block] = total

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array
-from leadline.base.jit import STENCIL, called_by_kernels
+from leadline.base.jit import called_by_kernels
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 
 Planes = Float32Array
@@ -39,8 +39,8 @@ class Level:
     """One level of a hierarchy. The image is the first level; arrays that it does not need are placeholders."""
 
     edges: Planes  # weights of the edges, see `edge_planes`
-    prolongation: Planes  # (9, h + 2, w + 2): weights from this level to the next finer one, see galerkin.py
-    vectors: Planes  # (3, h + 2, w + 2): right-hand side, solution after the first smoothing, final solution
+    prolongation: Planes  # (8 or 9, h + 2, w + 2): weights from this level to the next finer one, see galerkin.py
+    vectors: Planes  # (2, h + 2, w + 2): right-hand side and solution
 
 
 @dataclass(frozen=True)
@@ -67,29 +67,11 @@ def padded(count: int, size: tuple[int, int]) -> Planes:
 
 
 def edge_planes(count: int, size: tuple[int, int]) -> Planes:
-    """Return zeros for the edge weights of a level: two planes for the image, at least four for a coarse level.
+    """Return zeros for the edge weights of a level: two planes for the image, four for a coarse level.
 
     They have one column more than other maps: at odd widths the last cell reads two columns beyond its corner.
     """
     return np.zeros((count, size[0] + 2, size[1] + 3), np.float32)
-
-
-@called_by_kernels(fastmath=STENCIL)
-def nine_point_row(x, above, row, below, edges, diagonal, i, out, k):
-    """Compute row i of the product with a nine-point operator as row k of `out`.
-
-    `above`, `row` and `below` are the numbers of the three rows in `x`, and `diagonal` is the plane of the edges that
-    holds the diagonal, or None if it is 1.
-    """
-    for j in range(1, out.shape[1] - 1):
-        cross = edges[EAST, i, j] * x[row, j + 1] + edges[EAST, i, j - 1] * x[row, j - 1]
-        cross += edges[SOUTH, i, j] * x[below, j] + edges[SOUTH, i - 1, j] * x[above, j]
-        slant = edges[SOUTH_EAST, i, j] * x[below, j + 1] + edges[SOUTH_EAST, i - 1, j - 1] * x[above, j - 1]
-        slant += edges[SOUTH_WEST, i, j] * x[below, j - 1] + edges[SOUTH_WEST, i - 1, j + 1] * x[above, j + 1]
-        if diagonal is None:
-            out[k, j] = x[row, j] - (cross + slant)
-        else:
-            out[k, j] = edges[diagonal, i, j] * x[row, j] - (cross + slant)
 
 
 @called_by_kernels()
@@ -118,41 +100,57 @@ class VCycle(ABC):
     smoother is the same before and after, which makes B symmetric, as conjugate gradients require. Each visit to a
     level is one pass over memory: the rows in progress (smoothed, residual, ...) are held in ring buffers.
 
-    A call returns z, an array that the next call overwrites, and r . z. Subclasses implement the visits to a level.
+    The way up overwrites the solution of the first smoothing. A block of rows reads some rows of its neighbours, which
+    may be overwritten before; copies of these rows, the halo, are therefore made first.
+
+    A call returns z, an array that the next call overwrites and whose inside is free to use before, and r . z.
+    Subclasses implement the visits to a level.
     """
 
-    def __init__(self, hierarchy: Hierarchy, block_rows: int) -> None:
+    def __init__(self, hierarchy: Hierarchy, block_rows: int, halo_rows: int) -> None:
         shape = hierarchy.code.shape
         self._hierarchy = hierarchy
-        self._smoothed = np.zeros(shape, np.float32)
-        self._result = np.zeros(shape, np.float32)
+        self._block_rows, self._halo_rows = block_rows, halo_rows
         self._dots = np.zeros((shape[0] - 3) // block_rows + 1)  # r . z per block of rows
-        self.scratch = self._smoothed  # its content is not needed between two calls
+        self.solution = np.zeros(shape, np.float32)
 
     def __call__(self, r: Float32Array) -> tuple[Float32Array, float]:
         levels = self._hierarchy.levels
-        image = r, self._smoothed, self._result
+        image = r, self.solution
         for depth, level in enumerate(levels[:-1]):
-            self._visit(False, depth, image if depth == 0 else level.vectors)
-        rhs, _, solution = levels[-1].vectors
+            self._smooth_and_restrict(depth, *(image if depth == 0 else level.vectors))
+        rhs, solution = levels[-1].vectors
         np.dot(self._hierarchy.inverse, rhs.ravel(), out=solution.ravel())
         for depth in reversed(range(len(levels) - 1)):
-            self._visit(True, depth, image if depth == 0 else levels[depth].vectors)
-        return self._result, float(self._dots.sum())
+            rhs, solution = image if depth == 0 else levels[depth].vectors
+            self._correct_and_smooth(depth, rhs, solution, self._halo(solution))
+        return self.solution, float(self._dots.sum())
+
+    def _halo(self, solution: Float32Array) -> Float32Array:
+        """Return copies of the rows around the first row of the blocks 1, 2, ... of a level."""
+        if len(solution) - 2 <= self._block_rows:  # there is only one block
+            return NO_MAP
+        first = np.arange(1 + self._block_rows, solution.shape[0] - 1, self._block_rows)
+        around = first[:, None] + np.arange(-self._halo_rows, self._halo_rows)
+        return solution.take(around.ravel(), axis=0, mode="clip")  # rows below the image are not used
 
     def compile(self) -> None:
         """Compile the visits to a level."""
-        for upward in (True, False):
-            self._visit(upward, 0, (self._result, self._smoothed, self._result))
+        rhs, solution = self.solution, self.solution
+        self._correct_and_smooth(0, rhs, solution, self._halo(solution))
+        self._smooth_and_restrict(0, rhs, solution)
 
     def increase_damping(self) -> bool:
         """Reduce the steps of the smoother; returns False if this is not possible."""
         return False
 
     @abstractmethod
-    def _visit(self, upward: bool, depth: int, vectors: tuple[Float32Array, ...] | Planes) -> None:
-        """Smooth and restrict (downward), or correct and smooth (upward), on the level `depth`; 0 is the image.
+    def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
+        """Visit the level `depth` on the way down; 0 is the image."""
 
-        `vectors` are the level's right-hand side, its solution after the first smoothing, and its final solution.
-        Upward, `_dots` receives the products of right-hand side and solution; the image is visited last.
+    @abstractmethod
+    def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
+        """Visit the level `depth` on the way up; `_dots` receives the products of right-hand side and solution.
+
+        The image is visited last.
         """

@@ -115,14 +115,11 @@ class Grid:
         None if the solve broke down. The slope is that of the earlier estimate if there is one.
         """
         edges, _ = edge_weights(self.calibrated)
-        start = None
         if before is not None:
             edge_weights(before.depth(self.calibrated), before.slope, edges)
-            start = before.residual
         valid = np.isfinite(self.calibrated)
-        solution = System(valid, self.where, self.options, edges=edges, weights=self.weights).solve(
-            self.targets, start=start
-        )
+        system = System(valid, self.where, self.options, edges=edges, weights=self.weights)
+        solution = system.solve(self.targets, start=None if before is None else system.padded_field(before.residual))
         if solution.status is SolveStatus.BROKE_DOWN:
             return None
         residual = np.where(valid, solution.interior, np.nan).astype(np.float32)

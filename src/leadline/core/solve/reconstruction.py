@@ -35,7 +35,9 @@ class Reconstruction:
     status : SolveStatus
     iterations : int
     residual : float
-        True relative residual |b - Q r| / |b|, computed in float64 after the last step.
+        Relative residual |b - Q r| / |b| after the last step. With a tolerance below 1e-4, and with the paper's system,
+        it is computed from the field; otherwise it is the one that the iteration updates, without the rounding errors
+        of a float32 field.
     history : tuple of float
         Relative residual before each step, as the iteration updates it, and after the last.
     adapted : Adapted or None
@@ -74,8 +76,8 @@ class SolverCache:
         self.system_reused = False
         self._system: System | None = None
         self._system_inputs: tuple[Any, ...] = ()
-        self._field: Float64Array | None = None  # padded field of the last solution
-        self._spare: Float64Array | None = None  # the field before it, which the next solve overwrites
+        self._field: FloatArray | None = None  # padded field of the last solution
+        self._spare: FloatArray | None = None  # the field before it, which the next solve overwrites
 
     def system(
         self,
@@ -96,19 +98,19 @@ class SolverCache:
     def solve(self, system: System, targets: FloatArray, start: FloatArray | None = None) -> Solution:
         """Solve with a warm start from the last field; the next but one solve overwrites the solution's field.
 
-        The last field is not used if `start`, a field of zeros by default, is closer to the targets, as it is after a
-        cut in the video.
+        The last field is not used if `start`, (H + 2, W + 2) and zeros by default, is closer to the targets, as it is
+        after a cut in the video. `start` may be overwritten.
         """
         shape = system.operator.code.shape
-        if self._field is not None and self._field.shape != shape:
+        if self._field is not None and (self._field.shape != shape or self._field.dtype != system.number):
             self._field = self._spare = None
         if self._field is not None:
-            row, column = system.where
-            others = targets if start is None else targets - start[row - 1, column - 1]
+            others = targets if start is None else targets - start[system.where]
             difference = targets - self._field[system.where]
             if float((difference * difference).sum()) < float((others * others).sum()):
-                start = self._field[1:-1, 1:-1]
-        solution = system.solve(targets, start=start, out=self._spare)
+                start = np.empty_like(self._field) if self._spare is None else self._spare
+                np.copyto(start, self._field)
+        solution = system.solve(targets, start=start)
         self._spare = self._field
         self._field = None if solution.status is SolveStatus.BROKE_DOWN else solution.field
         return solution
@@ -206,14 +208,14 @@ def reconstruct(
         calibrated, where, measured, options, weights=weights, neighbours=neighbours, cells=cells
     )
     targets, exact, adapted = problem.targets, problem.exact, problem.adapted
-    start = None if problem.estimate is None else problem.estimate.residual
     if cache is None:
         system = System(problem.valid, where, problem.options, edges=problem.edges, weights=problem.weights)
     else:
         system = cache.system(problem.valid, where, problem.options, problem.edges, problem.weights)
+    start = None if problem.estimate is None else system.padded_field(problem.estimate.residual)
     if adapted is not None:
         adapted = replace(adapted, edges=None)
-    del problem  # the system has copied the edge weights
+    del problem  # the system has copied the edge weights, and `start` the estimate
     solution = system.solve(targets, start=start) if cache is None else cache.solve(system, targets, start)
     del system  # and with it the levels of the preconditioner, before the result needs memory
     depth = np.empty(calibrated.shape, measured.dtype)

@@ -31,6 +31,8 @@ from leadline.core.solve.thin_plate_cycle import ThinPlateCycle
 
 # From this bending weight on, in units of the gradient weight, the membrane preconditioner needs more iterations.
 THIN_PLATE_FROM = 0.03
+# From this tolerance on, the field of the general system is float32.
+_FLOAT32_FROM = 1e-4
 
 
 class System:
@@ -80,6 +82,8 @@ class System:
             mass = np.where(code > 0, np.float32(data), np.float32(0))
             mass[self.where] += self._soft_weights
             self.operator = Operator(code, data, laplacian, _edge_planes(edges, valid), mass)
+        rough = self.operator.edges is not None and options.tolerance >= _FLOAT32_FROM
+        self.number = np.float32 if rough else np.float64  # type of the fields
         # The initial guess without a warm start, whose residual the tolerance is relative to: the measured values at
         # hard measurements and, at soft ones, the fraction c / Q_pp that minimises the energy while all other pixels
         # are zero. The residual of a field of zeros would grow without bound with c.
@@ -89,24 +93,15 @@ class System:
         self._membrane_cycle: MembraneCycle | None = None
         self._work: tuple[Float32Array, Float32Array] | None = None
 
-    def solve(
-        self, values: FloatArray, *, start: FloatArray | None = None, out: Float64Array | None = None
-    ) -> Solution:
+    def solve(self, values: FloatArray, *, start: FloatArray | None = None) -> Solution:
         """Return the field that minimises the energy for the measured residuals g = `values`, in the order of `where`.
 
-        `start`, (H, W), is a warm start, such as the field of the previous frame. The tolerance is relative to the same
-        residual with or without it, so a good start saves iterations. `out`, (H + 2, W + 2), becomes the solution's
-        `field`; it must not overlap `start`.
+        `start`, (H + 2, W + 2) and of the type `number`, is a warm start, such as the field of the previous frame; it
+        is overwritten and becomes the solution's `field`. The tolerance is relative to the same residual with or
+        without it, so a good start saves iterations.
         """
-        operator = self.operator
-        field = np.empty(operator.code.shape) if out is None else out
-        field.fill(0.0)
-        field[self.where] = values
-        rhs = None
-        if operator.edges is not None:
-            rhs = RightHandSide(self.where, self._soft_weights * values)
-            field[self.where] *= self._initial_fraction
-        return self._solve(field, rhs, start)
+        rhs = None if self.operator.edges is None else RightHandSide(self.where, self._soft_weights * values)
+        return self._solve(self._initial_guess(values), rhs, start)
 
     def solve_rhs(self, rhs: FloatArray) -> Solution:
         """Return the field with Q r = rhs on the free pixels and zeros elsewhere, as derivatives of a solution need it.
@@ -114,9 +109,22 @@ class System:
         `rhs` is (H, W).
         """
         inside = (slice(1, -1), slice(1, -1))
-        return self._solve(np.zeros(self.operator.code.shape), RightHandSide(inside, rhs), None)
+        return self._solve(np.zeros(self.operator.code.shape, self.number), RightHandSide(inside, rhs), None)
 
-    def _solve(self, field: Float64Array, rhs: RightHandSide | None, start: FloatArray | None) -> Solution:
+    def padded_field(self, interior: FloatArray) -> FloatArray:
+        """Return a field with these values inside its padding of zeros, to start a solve from."""
+        field = np.zeros(self.operator.code.shape, self.number)
+        field[1:-1, 1:-1] = interior
+        return field
+
+    def _initial_guess(self, values: FloatArray) -> FloatArray:
+        field = np.zeros(self.operator.code.shape, self.number)
+        field[self.where] = values
+        if self.operator.edges is not None:
+            field[self.where] *= self._initial_fraction
+        return field
+
+    def _solve(self, field: FloatArray, rhs: RightHandSide | None, start: FloatArray | None) -> Solution:
         operator = self.operator
         residual = np.empty(field.shape, np.float32) if self._work is None else self._work[0]
         residual.fill(0.0)
@@ -127,8 +135,12 @@ class System:
         if not (np.isfinite(reference_norm) and operator.representable):
             return Solution(field, SolveStatus.BROKE_DOWN, 0, float("nan"), ())
         if start is not None:
-            np.copyto(field[1:-1, 1:-1], start, where=operator.code[1:-1, 1:-1] >= kernels.FREE)
+            np.copyto(start, field, where=operator.code < kernels.FREE)
+            field = start  # and with it the initial guess is freed
             norm = operator.residual(field, b, residual)
+            relative = norm / reference_norm
+            if relative <= self.options.tolerance:  # no preconditioner has to be set up
+                return Solution(field, SolveStatus.CONVERGED, 0, relative, (relative,))
         del b  # `conjugate_gradients` forms it again where it needs it
         precondition = self._preconditioner()
         if self._work is None:  # not before the set-up, which has work space of its own

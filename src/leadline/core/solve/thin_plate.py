@@ -38,7 +38,6 @@ from leadline.core.solve.galerkin import coarsen, restrict_row
 from leadline.core.solve.kernels import EAST, FREE, ROWS_PER_BLOCK, SOUTH, SOUTH_EAST, SOUTH_WEST, block_count
 from leadline.core.solve.multigrid import NO_CODE, NO_MAP, NO_PLANES, SMALLEST_DIAGONAL, Planes, edge_planes, padded
 
-DIAGONAL = 4  # plane of a coarse level's edges that holds the diagonal of A
 _CUSP_BENDING = 1.5  # If K is smaller, a measurement makes a cusp, so its mass has to shape the interpolation.
 _FIXED_MASS = np.float32(10)  # mass of a fixed pixel, in units of the row sum of |A| + |A| K |A|
 _KINK_FACTOR = 1.3  # Measured: each level bends more than the composed operator says, because of interpolation's kinks.
@@ -48,7 +47,7 @@ _ROW_SUMS, _STEPS, _RESTRICT_MASS, _CLIP_MASS = range(4)  # phases of `_set_up_b
 
 @dataclass(frozen=True)
 class ThinPlateLevel(multigrid.Level):
-    """A level of Q = A + N + A K A. The edges of a coarse level have a fifth plane, the diagonal of A."""
+    """A level of Q = A + N + A K A."""
 
     mass: Float32Array  # (h + 2, w + 2): N
     bending: Float32Array  # (h + 2, w + 2): K; (1, w + 2) for the image, where it is constant
@@ -74,7 +73,7 @@ def build_thin_plate(
     levels = [image]
     for depth, size in enumerate(multigrid.coarse_sizes(code.shape[0] - 2, code.shape[1] - 2)):
         fine, fine_area, area = levels[-1], area, padded(1, size)[0]
-        level = ThinPlateLevel(edge_planes(5, size), padded(9, size), padded(3, size), *padded(3, size))
+        level = ThinPlateLevel(edge_planes(4, size), padded(8, size), padded(2, size), *padded(3, size))
         cusps = laplacian < _CUSP_BENDING * 4**depth
         seen = fine.mass if cusps else np.zeros_like(fine.mass)
         coarsen(fine.edges, seen, level.prolongation, level.edges, level.mass)
@@ -89,7 +88,7 @@ def build_thin_plate(
 def _set_up_smoother(
     code: NDArray[np.uint8], level: ThinPlateLevel, area: Float32Array, row_sums: Float32Array, laplacian: float
 ) -> None:
-    """Compute K, the diagonal of A and the step size of the smoother on a level, and the masses of fixed pixels.
+    """Compute K and the step size of the smoother on a level, and the masses of fixed pixels.
 
     `row_sums` is work space that is zero in the padding.
     """
@@ -135,7 +134,6 @@ def _row_sums_row(edges, bending, area, row_sums, laplacian, i):
             total += rising + max(edges[SOUTH_WEST, i - 1, j + 1], zero)
             edges[SOUTH_EAST, i, j] = falling
             edges[SOUTH_WEST, i, j] = rising
-            edges[DIAGONAL, i, j] = total
             bending[i, j] = laplacian / area[i, j] if area[i, j] > SMALLEST_DIAGONAL else zero
         row_sums[i, j] = two * total * bending[k, j]
 

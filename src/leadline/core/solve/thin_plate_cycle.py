@@ -19,14 +19,25 @@ Masses reduce its step 1 / d; see `_step_row` in thin_plate.py.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
-from leadline.core.solve.kernels import FREE, weighted_laplacian_row, zero_row
-from leadline.core.solve.multigrid import NO_CODE, Planes, VCycle, copy_row, nine_point_row
-from leadline.core.solve.thin_plate import DIAGONAL, ThinPlateHierarchy
+from leadline.core.solve.kernels import (
+    EAST,
+    FREE,
+    ONLY_ROW,
+    SOUTH,
+    SOUTH_EAST,
+    SOUTH_WEST,
+    weighted_laplacian_row,
+    zero_row,
+)
+from leadline.core.solve.multigrid import NO_CODE, VCycle, copy_row
+from leadline.core.solve.thin_plate import ThinPlateHierarchy
 
 # Constants of the polynomial, fitted to the best polynomials over b. C is 0.85 of the fitted value, so that the
 # smoother still converges at measurements and at steps of the edge weights, where A K A exceeds the square it is
@@ -38,6 +49,7 @@ _TINY = np.float32(1e-30)  # avoids 0 / 0 at a pixel that has neither a step nor
 _SMALLEST_DAMPING_FACTOR = 0.1  # even smaller steps would not make the cycle positive definite
 # Rows that one thread processes at a time. With four rows of halo on either side, more are needed than for a membrane.
 _BLOCK_ROWS = 64
+_HALO = 4  # rows that a block reads on either side on the way up
 
 
 class ThinPlateCycle(VCycle):
@@ -48,7 +60,7 @@ class ThinPlateCycle(VCycle):
     """
 
     def __init__(self, hierarchy: ThinPlateHierarchy) -> None:
-        super().__init__(hierarchy, _BLOCK_ROWS)
+        super().__init__(hierarchy, _BLOCK_ROWS, _HALO)
         self._levels = hierarchy.levels
         self.damping_factor = 1.0
 
@@ -56,18 +68,24 @@ class ThinPlateCycle(VCycle):
         self.damping_factor /= 2
         return self.damping_factor > _SMALLEST_DAMPING_FACTOR
 
-    def _visit(self, upward: bool, depth: int, vectors: tuple[Float32Array, ...] | Planes) -> None:
-        level, coarse = self._levels[depth : depth + 2]
-        rhs, smoothed, solution = vectors
-        code = NO_CODE if depth else self._hierarchy.code
+    def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
+        coarse = self._levels[depth + 1].vectors[0]
         # A block of rows is also a whole block of half as many rows on the coarse level.
-        count = (rhs.shape[0] - 3) // _BLOCK_ROWS + 1
+        _smooth_and_restrict[self._block_count(rhs)](rhs, *self._system(depth), solution, coarse)
+
+    def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
+        coarse = self._levels[depth + 1].vectors[1]
+        code = NO_CODE if depth else self._hierarchy.code
+        _correct_and_smooth[self._block_count(rhs)](rhs, solution, halo, code, *self._system(depth), coarse, self._dots)
+
+    def _block_count(self, rhs: Float32Array) -> int:
+        return (len(rhs) - 3) // _BLOCK_ROWS + 1
+
+    def _system(self, depth: int) -> tuple[Any, ...]:
+        """Arguments of the kernels that describe a level and the transfer to the next."""
+        level, coarse = self._levels[depth : depth + 2]
         damping = np.float32(self.damping_factor)
-        system = level.edges, level.mass, level.bending, level.step, damping, coarse.prolongation
-        if upward:
-            _correct_and_smooth[count](rhs, smoothed, code, *system, coarse.vectors[2], solution, self._dots)
-        else:
-            _smooth_and_restrict[count](rhs, *system, smoothed, coarse.vectors[0])
+        return level.edges, level.mass, level.bending, level.step, damping, coarse.prolongation
 
 
 @called_by_kernels(fastmath=STENCIL)
@@ -78,12 +96,26 @@ def _scale_row(x, i, factor, j, out, k):
 
 
 @inlined
+def _nine_point_row(x, above, row, below, edges, i, out, k):
+    """Compute row i of A x on a coarse level as row k of `out`; the other rows are numbers of rows in `x`."""
+    for j in range(1, out.shape[1] - 1):
+        p = x[row, j]
+        cross = edges[EAST, i, j] * (p - x[row, j + 1]) + edges[EAST, i, j - 1] * (p - x[row, j - 1])
+        cross += edges[SOUTH, i, j] * (p - x[below, j]) + edges[SOUTH, i - 1, j] * (p - x[above, j])
+        slant = edges[SOUTH_EAST, i, j] * (p - x[below, j + 1])
+        slant += edges[SOUTH_EAST, i - 1, j - 1] * (p - x[above, j - 1])
+        slant += edges[SOUTH_WEST, i, j] * (p - x[below, j - 1])
+        slant += edges[SOUTH_WEST, i - 1, j + 1] * (p - x[above, j + 1])
+        out[k, j] = cross + slant
+
+
+@called_by_kernels(fastmath=STENCIL)
 def _apply_row(x, above, row, below, edges, i, out, k):
     """Compute row i of A x, on the image (five-point stencil) or on a coarse level (nine-point stencil), as row k."""
     if edges.shape[0] == 2:
         weighted_laplacian_row(x, above, row, below, edges, i, out, k)
     else:
-        nine_point_row(x, above, row, below, edges, DIAGONAL, i, out, k)
+        _nine_point_row(x, above, row, below, edges, i, out, k)
 
 
 @called_by_kernels(fastmath=STENCIL)
@@ -153,14 +185,14 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
         k = i - 1
         if k > start:
             if 1 <= k <= height:
-                _apply_row(scaled, r2, r1, r0, edges, k, applied, 0)
+                _apply_row(scaled, r2, r1, r0, edges, k, applied, ONLY_ROW)
                 _inner_row(b, k, applied, step, bending, k, damping, membrane, inner, r1)
             else:
                 zero_row(inner, r1)
         k = i - 2
         if k > start + 1:
             if 1 <= k <= height:
-                _apply_row(inner, r0, r2, r1, edges, k, applied, 0)
+                _apply_row(inner, r0, r2, r1, edges, k, applied, ONLY_ROW)
                 _outer_row(b, k, inner, membrane, r2, applied, step, k, damping, smooth, r2)
                 if 2 * first - 1 <= k < 2 * last - 1:
                     copy_row(smooth, r2, x, k)
@@ -176,7 +208,7 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
         k = i - 4
         if k > start + 3:
             if 1 <= k <= height:
-                _apply_row(moment, r2, r1, r0, edges, k, applied, 0)
+                _apply_row(moment, r2, r1, r0, edges, k, applied, ONLY_ROW)
                 _residual_row(b, k, smooth, r1, tension, applied, mass, residual, r1)
             else:
                 zero_row(residual, r1)
@@ -185,25 +217,31 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
 
 
 @parallel_loop()
-def _correct_and_smooth(block, b, x, code, edges, mass, bending, step, damping, weights, coarse, out, dots):
-    """Compute out = y + M (b - Q y) with y = x + P e, e the coarse solution; `dots` gets b . out.
+def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
+    """Overwrite x by y + M (b - Q y) with y = x + P e, e the coarse solution; `dots` gets b . x.
 
     The stages y, A y, residual r and r/d, v, and y + M r each follow one row behind the stage before.
     """
     height, width = b.shape[0] - 2, b.shape[1]
     first = 1 + block * _BLOCK_ROWS
     last = min(first + _BLOCK_ROWS, height + 1)
+    # Number of a row in the halo minus its number in x, above and below the block.
+    above, below = (2 * block - 1) * _HALO - first, (2 * block + 1) * _HALO - last
     applied = np.zeros((1, width), np.float32)
     corrected = np.zeros((6, width), np.float32)  # five rows are in use at a time
     rings = np.zeros((6, 3, width), np.float32)
     tension, moment, residual = rings[0], rings[1], rings[2]
     scaled, membrane, inner = rings[3], rings[4], rings[5]
     total = 0.0
-    for i in range(first - 4, last + 4):
+    for i in range(first - _HALO, last + _HALO):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
         c0, c1, c2, c4 = i % 6, (i - 1) % 6, (i - 2) % 6, (i - 4) % 6
-        if 1 <= i <= height:
-            add_prolongation_row(x, weights, coarse, i, corrected, c0)
+        if 1 <= i < first:
+            add_prolongation_row(halo, above + i, weights, coarse, i, corrected, c0)
+        elif first <= i < last:
+            add_prolongation_row(x, i, weights, coarse, i, corrected, c0)
+        elif last <= i <= height:
+            add_prolongation_row(halo, below + i, weights, coarse, i, corrected, c0)
         else:
             zero_row(corrected, c0)
         k = i - 1
@@ -216,7 +254,7 @@ def _correct_and_smooth(block, b, x, code, edges, mass, bending, step, damping, 
         k = i - 2
         if k > first - 3:
             if 1 <= k <= height:
-                _apply_row(moment, r0, r2, r1, edges, k, applied, 0)
+                _apply_row(moment, r0, r2, r1, edges, k, applied, ONLY_ROW)
                 _residual_row(b, k, corrected, c2, tension, applied, mass, residual, r2)
                 _scale_row(residual, r2, step, k, scaled, r2)
             else:
@@ -224,13 +262,13 @@ def _correct_and_smooth(block, b, x, code, edges, mass, bending, step, damping, 
         k = i - 3
         if k > first - 2:
             if 1 <= k <= height:
-                _apply_row(scaled, r1, r0, r2, edges, k, applied, 0)
+                _apply_row(scaled, r1, r0, r2, edges, k, applied, ONLY_ROW)
                 _inner_row(residual, r0, applied, step, bending, k, damping, membrane, inner, r0)
             else:
                 zero_row(inner, r0)
         k = i - 4
         if k > first - 1:
-            _apply_row(inner, r2, r1, r0, edges, k, applied, 0)
-            _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, out, k)
-            total += _finish_row(corrected, c4, b, code, k, out)
+            _apply_row(inner, r2, r1, r0, edges, k, applied, ONLY_ROW)
+            _outer_row(residual, r1, inner, membrane, r1, applied, step, k, damping, x, k)
+            total += _finish_row(corrected, c4, b, code, k, x)
     dots[block] = total

@@ -1,0 +1,44 @@
+"""Where the measurements of a view contradict a neighbour."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from leadline.geometry.cameras import Camera
+from leadline.views.agreement import Contradictions
+from leadline.views.evidence import DepthMap, depth_points, from_depth
+
+CAMERA = Camera(64, 48, 60.0, 60.0, 31.5, 23.5)
+WALL = np.full((48, 64), 2.0)
+MEASURED = np.flatnonzero(np.indices(WALL.shape).sum(axis=0) % 8 == 0)
+
+
+def surface(depth: np.ndarray) -> np.ndarray:
+    return depth_points(DepthMap(depth, CAMERA, np.eye(4)), MEASURED)[0]
+
+
+def rough(depth: np.ndarray, seed: int) -> np.ndarray:
+    return depth * (1 + 0.005 * np.random.default_rng(seed).standard_normal(depth.shape))
+
+
+def test_an_object_that_has_moved_is_used_nowhere_on_it_and_everywhere_else() -> None:
+    """One of three neighbours saw a box where the view measured the wall."""
+    box = WALL.copy()
+    box[8:24, 8:24] = 1.6
+    surfaces = {k: surface(rough(depth, k)) for k, depth in enumerate((WALL, box, WALL))}
+    own = DepthMap(WALL, CAMERA, np.eye(4))
+    trust = Contradictions(own, MEASURED, surfaces).trust
+    pixels = np.arange(WALL.size)
+    trusted = {k: trust(pixels, np.full(WALL.size, k)).reshape(WALL.shape) for k in surfaces}
+    assert trusted[0].all()
+    assert trusted[2].all()
+    assert not trusted[1][10:22, 10:22].any()
+    assert trusted[1][:, 32:].all()
+    assert np.min(from_depth(own, {1: surface(box), 3: surface(box)}).depth) < 1.7
+    assert np.min(from_depth(own, surfaces, trust).depth) > 1.9
+
+
+def test_a_view_without_measurements_contradicts_nothing() -> None:
+    nothing = np.empty(0, np.intp)
+    trust = Contradictions(DepthMap(WALL, CAMERA, np.eye(4)), nothing, {0: surface(0.8 * WALL)}).trust
+    assert trust(np.arange(10), np.zeros(10, np.intp)).all()
