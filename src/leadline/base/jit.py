@@ -81,11 +81,9 @@ class ParallelLoop:
 
     def _run(self, count: int, *arguments: Any) -> None:
         kernel = self._kernel
-        if _are_large(arguments) and numba.get_num_threads() > 1:
-            with numba_lock():
-                kernel(-1, count, True, *arguments)
-        else:
-            kernel(-1, count, False, *arguments)
+        parts = min(count, numba.get_num_threads()) if _are_large(arguments) else 1
+        with numba_lock() if parts > 1 else nullcontext():
+            kernel(-1, count, parts, *arguments)
 
 
 def _are_large(arguments: tuple[Any, ...]) -> bool:
@@ -99,20 +97,22 @@ def _are_large(arguments: tuple[Any, ...]) -> bool:
 
 
 _WITH_LOOP = """
-def {name}(_i, _count, _parallel, {arguments}):
-    if _i >= 0:
-        _step(_i, {arguments})
+def {name}(_first, _end, _parts, {arguments}):
+    if _first >= 0:
+        for _i in range(_first, _end):
+            _step(_i, {arguments})
     else:
-        _run(_loop, _count, _parallel, ({arguments},))
+        _run(_loop, _end, _parts, ({arguments},))
 """
 
 
 def _with_loop(step: Callable[..., Any]) -> Any:
-    """A function of an index, a number of steps, whether they run in parallel, and the arguments of the step.
+    """A function of the first step, the end, a number of parts, and the arguments of the step.
 
-    It does the step of this index, or all steps if the index is negative. All loops thus share the one in `_loop`,
-    which gets the address of this same function. A loop around the step in numba's way, with `prange`, would take LLVM
-    through the code of the step three times, and the calls in it through type inference once more.
+    It does the steps from the first to the end, or, if the first is negative, all of them in parallel parts. All loops
+    thus share the one in `_loop`, which gets the address of this same function. A loop around the step in numba's way,
+    with `prange`, would take LLVM through the code of the step three times, and the calls in it through type inference
+    once more.
     """
     arguments = ", ".join(list(inspect.signature(step).parameters)[1:])
     source = _WITH_LOOP.format(name=step.__name__, arguments=arguments)
@@ -121,19 +121,19 @@ def _with_loop(step: Callable[..., Any]) -> Any:
     return names[step.__name__]
 
 
-_ENTRY = ir.FunctionType(ir.VoidType(), [cgutils.intp_t, cgutils.voidptr_t])
-"""An entry point does one step; it takes its index, and where the arguments of the step are."""
+_ENTRY = ir.FunctionType(ir.VoidType(), [cgutils.intp_t, cgutils.intp_t, cgutils.voidptr_t])
+"""An entry point does a part of the steps; it takes the first, the end, and where the arguments of the steps are."""
 
 
 @intrinsic
-def _run(typing_context, loop, count, parallel, arguments):  # type: ignore[no-untyped-def]
+def _run(typing_context, loop, count, parts, arguments):  # type: ignore[no-untyped-def]
     """Do all steps of the function that is being compiled, by way of two functions that are made here.
 
     One is an entry point, the other stores the arguments on its stack and calls `_loop`. Stored on the stack of the
     function itself, they would slow down its steps by up to a quarter.
     """
-    call_loop = loop.get_call_type(typing_context, (types.intp, types.boolean, types.intp, types.intp), {})
-    start_types = types.intp, types.boolean, *arguments.types
+    call_loop = loop.get_call_type(typing_context, (types.intp,) * 4, {})
+    start_types = types.intp, types.intp, *arguments.types
     # What is stored: whether a step has failed, and the arguments.
     stored_types = types.Tuple((types.intp, *arguments.types))  # type: ignore[attr-defined]
 
@@ -143,12 +143,13 @@ def _run(typing_context, loop, count, parallel, arguments):  # type: ignore[no-u
 
         entry = ir.Function(module, _ENTRY, module.get_unique_name(f"{itself.name}.entry"))
         body = ir.IRBuilder(entry.append_basic_block())
-        index, place = entry.args[0], body.bitcast(entry.args[1], stored_type.as_pointer())
+        first, end, place = entry.args
+        place = body.bitcast(place, stored_type.as_pointer())
         _, *stored = cgutils.unpack_tuple(body, body.load(place))
-        step = [index, index, cgutils.false_bit, *stored]
-        status, _ = convention.call_function(body, itself, types.none, (types.intp, *start_types), step)
+        part = [first, end, end, *stored]
+        status, _ = convention.call_function(body, itself, types.none, (types.intp, *start_types), part)
         with cgutils.if_unlikely(body, status.is_error):
-            body.store(index.type(1), cgutils.gep_inbounds(body, place, 0, 0))
+            body.store(first.type(1), cgutils.gep_inbounds(body, place, 0, 0))
         body.ret_void()
 
         kind = convention.get_function_type(types.none, start_types)
@@ -156,10 +157,10 @@ def _run(typing_context, loop, count, parallel, arguments):  # type: ignore[no-u
         start.attributes.add("noinline")
         body = ir.IRBuilder(start.append_basic_block())
         packer = context.get_arg_packer(start_types)
-        count, parallel, *stored = packer.from_arguments(body, convention.get_arguments(start))
+        count, parts, *stored = packer.from_arguments(body, convention.get_arguments(start))
         place = cgutils.alloca_once_value(body, context.make_tuple(body, stored_types, [count.type(0), *stored]))
         addresses = [body.ptrtoint(pointer, count.type) for pointer in (entry, place)]
-        context.get_function(loop, call_loop)(body, [count, parallel, *addresses])
+        context.get_function(loop, call_loop)(body, [count, parts, *addresses])
         failed = body.load(cgutils.gep_inbounds(body, place, 0, 0))
         with cgutils.if_unlikely(body, cgutils.is_not_null(body, failed)):  # all that can fail is an allocation
             convention.return_user_exc(body, MemoryError, ("a step of a compiled loop failed",))
@@ -172,29 +173,30 @@ def _run(typing_context, loop, count, parallel, arguments):  # type: ignore[no-u
             convention.return_status_propagate(builder, status)
         return context.get_dummy_value()
 
-    return types.none(loop, types.intp, types.boolean, arguments), generate
+    return types.none(loop, types.intp, types.intp, arguments), generate
 
 
 @intrinsic
-def _enter(typing_context, entry, place, index):  # type: ignore[no-untyped-def]
-    """Do one step, by the addresses of its entry point and of its arguments."""
+def _enter(typing_context, entry, place, first, end):  # type: ignore[no-untyped-def]
+    """Do a part of the steps, by the addresses of their entry point and of their arguments."""
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
         entry = builder.inttoptr(values[0], _ENTRY.as_pointer())
-        builder.call(entry, [values[2], builder.inttoptr(values[1], cgutils.voidptr_t)])
+        builder.call(entry, [*values[2:], builder.inttoptr(values[1], cgutils.voidptr_t)])
         return context.get_dummy_value()
 
-    return types.none(types.intp, types.intp, types.intp), generate
+    return types.none(types.intp, types.intp, types.intp, types.intp), generate
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _loop(count, parallel, entry, place):  # type: ignore[no-untyped-def]
-    if parallel:
-        for i in prange(count):
-            _enter(entry, place, np.int64(i))
+def _loop(count, parts, entry, place):  # type: ignore[no-untyped-def]
+    """All steps in parts, one per thread. References to the arguments are counted once per part, not once per step."""
+    if parts > 1:
+        for i in prange(parts):
+            part = np.int64(i)  # the index of a parallel loop is unsigned
+            _enter(entry, place, part * count // parts, (part + 1) * count // parts)
     else:
-        for i in range(count):
-            _enter(entry, place, i)
+        _enter(entry, place, 0, count)
 
 
 def numba_lock() -> AbstractContextManager[Any]:

@@ -19,6 +19,7 @@ MAX_NEIGHBOURS = 24
 
 ISOLATED = 2.0
 """Distance of its neighbours, in units of the spacing, beyond which a measurement may differ more from them."""
+PER_BLOCK = 256  # measurements that share a buffer: to allocate one for each would take as long as the search
 GRID_DISTANCE = 0.6  # median distance of the nearest neighbour in units of the spacing, beyond which they form a grid
 
 
@@ -73,7 +74,7 @@ class Neighbours:
         """
         distance, spread = np.empty(values.size), np.empty(values.size)
         counted = np.ones(values.size, np.bool_) if counted is None else counted
-        _compare[values.size](self.nearest, self.counts, counted, values, distance, spread)
+        _compare[-(-values.size // PER_BLOCK)](self.nearest, self.counts, counted, values, distance, spread)
         return distance, spread
 
 
@@ -90,55 +91,58 @@ def _search(
     capacity = min(MAX_NEIGHBOURS, where.size - 1) if in_squares else enough
     nearest = np.empty((where.size, capacity), np.int32)
     counts, half_width = np.empty(where.size, np.int32), np.empty(where.size, np.int32)
-    _search_rings[where.size](index, where, enough, in_squares, nearest, counts, half_width)
+    _search_rings[-(-where.size // PER_BLOCK)](index, where, enough, in_squares, nearest, counts, half_width)
     return nearest, counts, half_width
 
 
 @parallel_loop()
-def _search_rings(k, index, where, enough, in_squares, nearest, counts, half_width):  # type: ignore[no-untyped-def]
+def _search_rings(block, index, where, enough, in_squares, nearest, counts, half_width):  # type: ignore[no-untyped-def]
     height, width = index.shape
     capacity = nearest.shape[1]
-    row, column = where[k] // width, where[k] % width
     squares = np.empty(capacity, np.int64)  # squared distances of the n neighbours so far, ascending
-    n, radius = 0, 0
-    # Pixels outside the square of half-width `radius` are farther than `radius`, but those in its corners are too.
-    while n < enough or (not in_squares and squares[enough - 1] > radius * radius):
-        radius += 1
-        for i in range(max(row - radius, 0), min(row + radius + 1, height)):
-            step = 1 if abs(i - row) == radius else 2 * radius  # whole rows at top and bottom, else the two ends
-            for j in range(column - radius, column + radius + 1, step):
-                if 0 <= j < width and index[i, j] >= 0:
-                    square = (i - row) ** 2 + (j - column) ** 2
-                    if n == capacity and square >= squares[n - 1]:
-                        continue
-                    place = min(n, capacity - 1)
-                    while place > 0 and squares[place - 1] > square:
-                        squares[place], nearest[k, place] = squares[place - 1], nearest[k, place - 1]
-                        place -= 1
-                    squares[place], nearest[k, place] = square, index[i, j]
-                    n = min(n + 1, capacity)
-    counts[k], half_width[k] = n, radius
+    for k in range(block * PER_BLOCK, min((block + 1) * PER_BLOCK, where.size)):
+        row, column = where[k] // width, where[k] % width
+        n, radius = 0, 0
+        # Pixels outside the square of half-width `radius` are farther than `radius`, but those in its corners are too.
+        while n < enough or (not in_squares and squares[enough - 1] > radius * radius):
+            radius += 1
+            for i in range(max(row - radius, 0), min(row + radius + 1, height)):
+                step = 1 if abs(i - row) == radius else 2 * radius  # whole rows at top and bottom, else the two ends
+                for j in range(column - radius, column + radius + 1, step):
+                    if 0 <= j < width and index[i, j] >= 0:
+                        square = (i - row) ** 2 + (j - column) ** 2
+                        if n == capacity and square >= squares[n - 1]:
+                            continue
+                        place = min(n, capacity - 1)
+                        while place > 0 and squares[place - 1] > square:
+                            squares[place], nearest[k, place] = squares[place - 1], nearest[k, place - 1]
+                            place -= 1
+                        squares[place], nearest[k, place] = square, index[i, j]
+                        n = min(n + 1, capacity)
+        counts[k], half_width[k] = n, radius
 
 
 @parallel_loop()
-def _compare(k, nearest, counts, counted, values, distance, spread):  # type: ignore[no-untyped-def]
+def _compare(block, nearest, counts, counted, values, distance, spread):  # type: ignore[no-untyped-def]
     found = np.empty(nearest.shape[1])
-    count = 0
-    for other in nearest[k, : counts[k]]:
-        if counted[other]:
-            place = count
-            while place > 0 and found[place - 1] > values[other]:  # insertion sort, since they are few
-                found[place] = found[place - 1]
-                place -= 1
-            found[place] = values[other]
-            count += 1
-    distance[k] = spread[k] = 0.0
-    if count == 0:
-        return
-    median = (found[(count - 1) // 2] + found[count // 2]) / 2
-    distance[k] = abs(values[k] - median)
-    first, last = 0, count - 1
-    for _ in range(min(3, count)):  # the values are sorted, so that the largest distances are at the ends
-        below, above = median - found[first], found[last] - median
-        spread[k] = max(below, above)
-        first, last = (first + 1, last) if below > above else (first, last - 1)
+    for k in range(block * PER_BLOCK, min((block + 1) * PER_BLOCK, values.size)):
+        count = 0
+        for m in range(counts[k]):  # by number: numba would count references to a view of the row
+            other = nearest[k, m]
+            if counted[other]:
+                place = count
+                while place > 0 and found[place - 1] > values[other]:  # insertion sort, since they are few
+                    found[place] = found[place - 1]
+                    place -= 1
+                found[place] = values[other]
+                count += 1
+        distance[k] = spread[k] = 0.0
+        if count == 0:
+            continue
+        median = (found[(count - 1) // 2] + found[count // 2]) / 2
+        distance[k] = abs(values[k] - median)
+        first, last = 0, count - 1
+        for _ in range(min(3, count)):  # the values are sorted, so that the largest distances are at the ends
+            below, above = median - found[first], found[last] - median
+            spread[k] = max(below, above)
+            first, last = (first + 1, last) if below > above else (first, last - 1)
