@@ -196,12 +196,13 @@ sparse[::8, ::8] = prior[::8, ::8] ** 1.2
 leadline.complete(prior, sparse)
 """
 WARM_UP = "from leadline.core.compilation import warm_up; warm_up()"
+FIRST_CALLS = {"import and first `complete`": FIRST_CALL, "`leadline warm-up`, preset best": WARM_UP}
 
 
 def time_first_calls() -> dict[str, Times]:
     """Wall time of processes that find no compiled kernel: a completion with `best`, and `warm_up`."""
     times = {}
-    for name, program in (("import and first `complete`", FIRST_CALL), ("`leadline warm-up`, preset best", WARM_UP)):
+    for name, program in FIRST_CALLS.items():
         with tempfile.TemporaryDirectory() as cache:
             start = perf_counter()
             environment = {**os.environ, "NUMBA_CACHE_DIR": cache}

@@ -285,7 +285,8 @@ def test_ray_with_two_nodes_one_of_them_killed(here: Path, monkeypatch: pytest.M
     done = subprocess.run(command, env=worker_environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "5 done, 0 skipped, 0 failed" in done.stdout
-    assert done.stdout.endswith("exit code 0\nnodes alive 1\n")
+    printed = done.stdout.splitlines()  # Ray reports the lost node at any time, also between these two
+    assert {"exit code 0", "nodes alive 1"} <= {*printed}
     assert "lost FrameFiles" in done.stderr  # a frame was in flight on the node, and was done again
     assert {row["state"] for row in rows().values()} == {"done"}
     assert leadline(ALL.replace("-o out", "-o serial")).exit_code == 0
