@@ -196,7 +196,7 @@ sparse[::8, ::8] = prior[::8, ::8] ** 1.2
 leadline.complete(prior, sparse)
 """
 WARM_UP = "from leadline.core.compilation import warm_up; warm_up()"
-FIRST_CALLS = {"import and first `complete`": FIRST_CALL, "`leadline warm-up`, preset best": WARM_UP}
+FIRST_CALLS = {"import and first `complete`": FIRST_CALL, "`warm_up` of the preset best in two processes": WARM_UP}
 
 
 def time_first_calls() -> dict[str, Times]:

@@ -133,7 +133,7 @@ class FolderReport:
             return
         from rich.text import Text
 
-        # The console of the bar draws the bar again below the line.
+        # The console prints the bar again below the line.
         line = Text.assemble(("note:", "bold yellow"), " ", " ".join(text.split()))
         self._bar.console.print(line, soft_wrap=True)
 

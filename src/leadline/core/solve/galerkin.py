@@ -19,7 +19,7 @@ import numpy as np
 
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, called_by_kernels, parallel_loop
-from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
+from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST, zero_row
 from leadline.core.solve.multigrid import Planes
 
 # Planes of a prolongation: the fine pixel, and the corner of the cell that the weight belongs to. Without a ninth plane
@@ -222,3 +222,22 @@ def add_prolongation_row(x, k, weights, coarse, i, out, row):
             upper = weights[MIDDLE_0, n, j] * coarse[n, j] + weights[MIDDLE_1, n, j] * coarse[n, j + 1]
             lower = weights[MIDDLE_2, n, j] * coarse[n + 1, j] + weights[MIDDLE_3, n, j] * coarse[n + 1, j + 1]
             out[row, m + 1] = x[k, m + 1] + (upper + lower)
+
+
+@called_by_kernels()
+def corrected_row(x, halo, halo_rows, block, block_rows, weights, coarse, i, out, row):
+    """Compute row i of x + P e for a block of rows that overwrites x, as a row of `out`; zero outside of the image.
+
+    Beyond the block, rows of x may be overwritten already. The halo holds copies of them (`VCycle`).
+    """
+    height = x.shape[0] - 2
+    first = 1 + block * block_rows
+    last = min(first + block_rows, height + 1)
+    if i < 1 or i > height:
+        zero_row(out, row)
+    elif i < first:
+        add_prolongation_row(halo, i - first + (2 * block - 1) * halo_rows, weights, coarse, i, out, row)
+    elif i < last:
+        add_prolongation_row(x, i, weights, coarse, i, out, row)
+    else:
+        add_prolongation_row(halo, i - last + (2 * block + 1) * halo_rows, weights, coarse, i, out, row)

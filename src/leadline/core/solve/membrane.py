@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve import galerkin, multigrid
-from leadline.core.solve.galerkin import COARSE_ROWS, add_prolongation_row, divide_or_zero, restrict_row
+from leadline.core.solve.galerkin import COARSE_ROWS, corrected_row, divide_or_zero, restrict_row
 from leadline.core.solve.kernels import (
     DEGREE,
     EAST,
@@ -277,22 +277,13 @@ def _correct_and_smooth(block, b, x, halo, code, edges, data, weights, coarse, d
     linear, quadratic = _coefficients(code, data)
     first = 1 + block * ROWS_PER_BLOCK
     last = min(first + ROWS_PER_BLOCK, height + 1)
-    # Number of a row in the halo minus its number in x, above and below the block.
-    above, below = (2 * block - 1) * _HALO - first, (2 * block + 1) * _HALO - last
     applied = np.zeros((1, width), np.float32)
     corrected = np.zeros((3, width), np.float32)
     residual = np.zeros((3, width), np.float32)
     total = 0.0
     for i in range(first - 2, last + 2):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
-        if 1 <= i < first:
-            add_prolongation_row(halo, above + i, weights, coarse, i, corrected, r0)
-        elif first <= i < last:
-            add_prolongation_row(x, i, weights, coarse, i, corrected, r0)
-        elif last <= i <= height:
-            add_prolongation_row(halo, below + i, weights, coarse, i, corrected, r0)
-        else:
-            zero_row(corrected, r0)
+        corrected_row(x, halo, _HALO, block, ROWS_PER_BLOCK, weights, coarse, i, corrected, r0)
         k = i - 1  # the last row whose two neighbours have been corrected
         if k < first - 1:
             continue

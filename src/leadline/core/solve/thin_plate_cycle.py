@@ -25,7 +25,7 @@ import numpy as np
 
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
-from leadline.core.solve.galerkin import add_prolongation_row, restrict_row
+from leadline.core.solve.galerkin import corrected_row, restrict_row
 from leadline.core.solve.kernels import (
     EAST,
     FREE,
@@ -225,8 +225,6 @@ def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, dam
     height, width = b.shape[0] - 2, b.shape[1]
     first = 1 + block * _BLOCK_ROWS
     last = min(first + _BLOCK_ROWS, height + 1)
-    # Number of a row in the halo minus its number in x, above and below the block.
-    above, below = (2 * block - 1) * _HALO - first, (2 * block + 1) * _HALO - last
     applied = np.zeros((1, width), np.float32)
     corrected = np.zeros((6, width), np.float32)  # five rows are in use at a time
     rings = np.zeros((6, 3, width), np.float32)
@@ -236,14 +234,7 @@ def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, dam
     for i in range(first - _HALO, last + _HALO):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
         c0, c1, c2, c4 = i % 6, (i - 1) % 6, (i - 2) % 6, (i - 4) % 6
-        if 1 <= i < first:
-            add_prolongation_row(halo, above + i, weights, coarse, i, corrected, c0)
-        elif first <= i < last:
-            add_prolongation_row(x, i, weights, coarse, i, corrected, c0)
-        elif last <= i <= height:
-            add_prolongation_row(halo, below + i, weights, coarse, i, corrected, c0)
-        else:
-            zero_row(corrected, c0)
+        corrected_row(x, halo, _HALO, block, _BLOCK_ROWS, weights, coarse, i, corrected, c0)
         k = i - 1
         if k > first - 4:
             if 1 <= k <= height:

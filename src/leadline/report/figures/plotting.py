@@ -111,7 +111,7 @@ def marks(methods: Sequence[str]) -> dict[str, Mark]:
 
 
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Decorator: run a function that draws with the style of the figures instead of the user's own."""
+    """Decorator: run a function that plots with the style of the figures instead of the user's own."""
 
     @wraps(draw)
     def inside(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,6 +1,6 @@
 """Figures of scores, drawn from the distributions of a run.
 
-Each figure has a function that collects its numbers and one that draws them.
+Each figure has a function that collects its numbers and one that plots them.
 """
 
 from __future__ import annotations

@@ -267,4 +267,4 @@ def _write(path: Path, shown: Sequence[Thumbnail]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(shown))
     except (OSError, FileError):
-        return  # without a cache the next report draws the pictures again
+        return  # without a cache the next report renders the pictures again
