@@ -249,9 +249,22 @@ Exit code: 0 done; 2 nothing could be done.
 @output_option("-o", "--output", type=PATH, help="Mesh: .ply, .glb, .obj or .stl.  [default: mesh.ply in VIEWS]")
 @output_option("--points", type=PATH, metavar="FILE", help="Also write the fused point cloud, as .ply.")
 @output_option("--report", type=PATH, metavar="FILE", help="Also write a page with a turntable and slices, as .html.")
-@option("--voxel", group="Fusion", type=float, help="Edge of a voxel in metres.  [default: three pixels at the median depth]")
-@option("--truncation", group="Fusion", type=float, default=5.0, help="Distance in voxels from the surface up to which a depth map is used.")
-@option("--max-depth", group="Fusion", type=float, help="Leave out pixels farther away than this, in metres.")
+@option(
+    "--voxel",
+    group="Fusion",
+    type=float,
+    help="Edge of a voxel, in the unit of the depth.  [default: three pixels at the median depth]",
+)
+@option(
+    "--truncation",
+    group="Fusion",
+    type=float,
+    default=5.0,
+    help="Distance in voxels from the surface up to which a depth map is used.",
+)
+@option(
+    "--max-depth", group="Fusion", type=float, help="Leave out pixels farther away than this, in the unit of the depth."
+)
 @option(
     "--max-sigma",
     group="Fusion",
