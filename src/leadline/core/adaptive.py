@@ -15,6 +15,9 @@ choice, the residuals are predicted by the median of their neighbours'. The choi
 error is used. Cells lie side by side, so measurements that do not form a grid (`Neighbours.on_grid`) are of pixels: the
 mean of a weak prior over a square often predicts them better, and is wrong at the measured pixel itself.
 
+**Contrast.** Of the contrast of t only the share that the measurements confirm is used (contrast.py): t is replaced by
+t^c s^(1 - c), with s the geometric mean of the measurements.
+
 **Weight of a measurement**, in units of the gradient weight. It is the product of up to three factors with MAX_WEIGHT:
 
 - *signal*: min(1, signal / full) with signal = (size / roughness)^2 - 1, where size is the mean magnitude
@@ -50,6 +53,7 @@ import numpy as np
 
 from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray
 from leadline.base.jit import STENCIL, compiled, inlined, parallel_loop
+from leadline.core.contrast import confirmed_share
 from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours
 
 MAX_WEIGHT = 1000.0
@@ -89,12 +93,18 @@ class Adapted:
     cell: int  # side in pixels of the square over which measurements are taken to average; 1 for single pixels
     roughness: float  # mean error in log depth when neighbours predict a residual; NaN with too few measurements
     contrast: float  # mean relative gradient of t, per pixel
+    share: float  # of the contrast of log t that is used
+    level: float  # mean logarithm of the measured depths
 
     def to_dict(self) -> dict[str, Any]:
         """The scalar values, and the mean weight of a measurement relative to MAX_WEIGHT."""
-        names = ("stiffness", "screening", "spacing", "cell", "roughness", "contrast")
+        names = ("stiffness", "screening", "spacing", "cell", "roughness", "contrast", "share")
         mean_weight = float(np.mean(self.weights)) / MAX_WEIGHT if self.weights.size else math.nan
         return {**{name: getattr(self, name) for name in names}, "mean_weight": mean_weight}
+
+    def flattened(self, log_t: Any) -> Any:
+        """log t with the share of its contrast that is used, for arrays and tensors."""
+        return log_t if self.share == 1.0 else self.share * log_t + (1.0 - self.share) * self.level
 
 
 def adapt(
@@ -112,34 +122,39 @@ def adapt(
     taken as the depth of its pixel.
     """
     height, width = calibrated.shape
-    depth = measured.astype(np.float64)
-    targets = np.log(depth / calibrated.flat[where].astype(np.float64))
+    log_s = np.log(measured.astype(np.float64))
+    log_t = np.log(calibrated.flat[where].astype(np.float64))
     mean_distance = math.sqrt(calibrated.size / max(1, where.size))
     spacing, cell, roughness = math.ceil(mean_distance), 1, math.nan
+    share, level = 1.0, float(np.mean(log_s)) if where.size else 0.0
     weights = np.full(where.size, MAX_WEIGHT)
     if where.size > MIN_NEIGHBOURS:
         neighbours = neighbours or Neighbours(where, (height, width))
         spacing = int(neighbours.spacing)
-        errors, spreads = neighbours.compare(targets)
         if cells and neighbours.on_grid:
             side = 2 * ((spacing - 1) // 2) + 1  # odd, so that the measured pixel is the centre
             mean, variation = np.empty(where.size), np.empty(where.size)
             _cell_statistics(calibrated, where, side // 2, mean, variation)
-            averaged = np.log(depth / mean)
-            of_cells = neighbours.compare(averaged)
-            if np.mean(of_cells[0]) < np.mean(errors):  # not trimmed: the few measurements on depth edges decide
-                targets, cell, (errors, spreads) = averaged, side, of_cells
+            averaged = np.log(mean)
+            of_pixels, of_cells = (neighbours.compare(log_s - prior)[0] for prior in (log_t, averaged))
+            if np.mean(of_cells) < np.mean(of_pixels):  # not trimmed: the few measurements on depth edges decide
+                log_t, cell = averaged, side
+        share = confirmed_share(calibrated, where, log_t, log_s)
+        log_t = share * log_t + (1.0 - share) * level
+        targets = log_s - log_t
+        errors, spreads = neighbours.compare(targets)
         roughness = _trimmed_mean(errors)
         noise = max(roughness, ROUNDING)
         signal = (_trimmed_mean(np.abs(targets)) / noise) ** 2 - 1.0
         weights *= min(1.0, max(signal / full_weight_signal(spacing), MIN_SIGNAL_FACTOR))
         weights /= (1.0 + (errors / (OUTLIER_SCALE * neighbours.isolation * noise + 2.0 * spreads)) ** 2) ** 2
         if cell > 1:
-            weights /= 1.0 + (variation / noise) ** 2
+            weights /= 1.0 + (share * variation / noise) ** 2
     edges, contrast = edge_weights(calibrated)
     stiffness = min(max(spacing, mean_distance) ** 2 / 2, MAX_STIFFNESS)
     screening = 1.0 / (height**2 + width**2)
-    return Adapted(targets, weights, edges, stiffness, screening, spacing, cell, roughness, contrast)
+    numbers = stiffness, screening, spacing, cell, roughness, contrast, share, level
+    return Adapted(log_s - log_t, weights, edges, *numbers)
 
 
 def full_weight_signal(spacing: float) -> float:

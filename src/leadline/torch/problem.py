@@ -85,9 +85,10 @@ def item_problem(
     cells = None
     if chosen.adapted is not None and chosen.adapted.cell > 1:
         cells = Cells.of(log_t, valid, where, chosen.adapted.cell)
-    reference = log_t.flatten()[where] if cells is None else torch.log(cells.mean)
+    base = flattened(log_t, chosen)
+    at_measurements = base.flatten()[where] if cells is None else flattened(torch.log(cells.mean), chosen)
     depth = sparse.flatten()[where].double()
-    targets = torch.log(depth) - reference
+    targets = torch.log(depth) - at_measurements
     log_sigma = None if noise is None else noise.flatten()[where].double() / depth
     if flow:
         residuals = torch.log(depth) - log_t.flatten()[where]
@@ -95,7 +96,7 @@ def item_problem(
         weights = _flowing_weights(targets, noisy, pairs, chosen, cells)
     else:
         weights = _held_weights(log_sigma, pairs, chosen, device)
-    graph = _graph(log_t, valid, edges, chosen, work, flow)
+    graph = _graph(base, valid, edges, chosen, work, flow)
     data, bending = (
         torch.full((1, 1, 1), value / chosen.options.weight_gradient, dtype=work, device=device)
         for value in (chosen.options.weight_data, chosen.options.weight_laplacian)
@@ -116,6 +117,14 @@ def item_problem(
         if chosen.estimate is not None:
             start = torch.as_tensor(chosen.estimate.residual, device=device).nan_to_num(0.0).to(guess)[None]
     return Problem(system, fixed, rhs, guess, start)
+
+
+def flattened(log_t: Tensor, chosen: ResidualProblem) -> Tensor:
+    """What the core uses of the contrast of log t; the share is held constant."""
+    if chosen.adapted is None:
+        return log_t
+    part: Tensor = chosen.adapted.flattened(log_t)
+    return part
 
 
 def _held_weights(log_sigma: Tensor | None, pairs: Pairs, chosen: ResidualProblem, device: torch.device) -> Tensor:
@@ -139,13 +148,13 @@ def _flowing_weights(
     if chosen.adapted is None:
         return torch.zeros_like(targets) if noisy is None else noisy
     neighbours = pairs.neighbours if pairs.count > MIN_NEIGHBOURS else None
-    weights = adaptive_weights(targets, neighbours, None if cells is None else cells.variation)
+    weights = adaptive_weights(targets, neighbours, None if cells is None else chosen.adapted.share * cells.variation)
     # The zero of a hard measurement stands for an infinite weight, which is not below that of the adaptive system.
     return weights if noisy is None else torch.where(noisy > 0, torch.minimum(noisy, weights), weights)
 
 
 def _graph(
-    log_t: Tensor,
+    base: Tensor,
     valid: Tensor,
     edges: tuple[Tensor, Tensor] | None,
     chosen: ResidualProblem,
@@ -156,8 +165,8 @@ def _graph(
     if edges is None and chosen.edges is None:
         return graph
     if edges is None and flow:
-        edges = edge_weights(log_t, valid, chosen.estimate)
+        edges = edge_weights(base, valid, chosen.estimate)
     elif edges is None:
-        right, down = (torch.as_tensor(part, device=log_t.device) for part in chosen.edges or ())
+        right, down = (torch.as_tensor(part, device=base.device) for part in chosen.edges or ())
         edges = (right, down)
     return Graph(graph.right * edges[0].to(work), graph.down * edges[1].to(work))

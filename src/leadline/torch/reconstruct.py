@@ -18,7 +18,7 @@ from leadline.core.solve.cg import DEFAULT_MAX_ITERATIONS, SolveStatus
 from leadline.core.solve.reconstruction import ResidualProblem
 from leadline.core.solve.system import System as CompiledSystem
 from leadline.torch.align import Aligned
-from leadline.torch.problem import Problem, item_problem
+from leadline.torch.problem import Problem, flattened, item_problem
 from leadline.torch.results import SOLVE_STATUSES
 from leadline.torch.shapes import Batch
 from leadline.torch.solve import Solution, System, self_adjoint_solve, solve, without_failures
@@ -253,9 +253,10 @@ def _problem(batch: Batch, aligned: Aligned, k: int, item: _Item, compiled: Comp
 
 
 def _depth(batch: Batch, aligned: Aligned, k: int, item: _Item | None, field: Tensor) -> Tensor:
-    """t exp(r) with the exact measurements written back."""
+    """exp(r) times the map that it corrects, with the exact measurements written back."""
     inputs, pairs = aligned.items[k]
-    depth = torch.exp(aligned.log_t[k] + field).to(batch.sparse.dtype)
+    base = aligned.log_t[k] if item is None else flattened(aligned.log_t[k], item.chosen)
+    depth = torch.exp(base + field).to(batch.sparse.dtype)
     depth = torch.where(aligned.usable[k], depth, torch.full_like(depth, torch.nan))
     exact = np.zeros(batch.prior.shape[1:], np.bool_)
     exact.flat[inputs.unpaired] = True

@@ -2,9 +2,9 @@
 
 The formulas are those of `leadline.core.adaptive` and `leadline.core.noise`, where they are explained. What is discrete
 stays as the core chose it: the neighbours of each measurement, the spacing that follows from them (and with it the
-stiffness), and whether a measurement is of a pixel or of a cell. So does the residual that the core estimates on
-coarser grids before it chooses the edges. Medians and trimmed means are differentiable almost everywhere; their
-gradients go to the values that were selected.
+stiffness), whether a measurement is of a pixel or of a cell, and the share of the map's contrast that is used. So does
+the residual that the core estimates on coarser grids before it chooses the edges. Medians and trimmed means are
+differentiable almost everywhere; their gradients go to the values that were selected.
 """
 
 from __future__ import annotations

@@ -128,6 +128,8 @@ class ResidualProblem:
 
     Attributes
     ----------
+    base : (H, W) float32
+        The map that the residual corrects: the calibrated prior, or what is used of its contrast.
     valid : (H, W) bool
         Pixels between which differences count.
     targets : (n,) float64
@@ -146,6 +148,7 @@ class ResidualProblem:
         The residual from coarser grids, where the iteration starts; the edge weights follow from it and from t.
     """
 
+    base: Float32Array
     valid: BoolArray
     targets: Float64Array
     weights: Float64Array | None
@@ -171,14 +174,15 @@ def residual_problem(
     exact = np.ones(where.size, np.bool_) if weights is None else np.isinf(weights)
     if options.system != "adaptive":
         targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
-        return ResidualProblem(valid, targets, weights, exact, None, options)
+        return ResidualProblem(calibrated, valid, targets, weights, exact, None, options)
     adapted = adapt(calibrated, where, measured, neighbours, cells=cells)
     weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
     options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
-    estimate = estimate_residual(Grid(calibrated, where, adapted.targets, weights, options))
+    base = calibrated if adapted.share == 1.0 else np.exp(adapted.flattened(np.log(calibrated)))
+    estimate = estimate_residual(Grid(base, where, adapted.targets, weights, options))
     if estimate is not None:
-        edge_weights(estimate.depth(calibrated), estimate.slope, adapted.edges)
-    return ResidualProblem(valid, adapted.targets, weights, exact, adapted.edges, options, adapted, estimate)
+        edge_weights(estimate.depth(base), estimate.slope, adapted.edges)
+    return ResidualProblem(base, valid, adapted.targets, weights, exact, adapted.edges, options, adapted, estimate)
 
 
 def reconstruct(
@@ -207,7 +211,7 @@ def reconstruct(
     problem = residual_problem(
         calibrated, where, measured, options, weights=weights, neighbours=neighbours, cells=cells
     )
-    targets, exact, adapted = problem.targets, problem.exact, problem.adapted
+    base, targets, exact, adapted = problem.base, problem.targets, problem.exact, problem.adapted
     if cache is None:
         system = System(problem.valid, where, problem.options, edges=problem.edges, weights=problem.weights)
     else:
@@ -219,7 +223,7 @@ def reconstruct(
     solution = system.solve(targets, start=start) if cache is None else cache.solve(system, targets, start)
     del system  # and with it the levels of the preconditioner, before the result needs memory
     depth = np.empty(calibrated.shape, measured.dtype)
-    kernels.correct_depth[len(depth)](calibrated, solution.field, depth)
+    kernels.correct_depth[len(depth)](base, solution.field, depth)
     depth.ravel()[where[exact]] = measured[exact]
     statistics = solution.status, solution.iterations, solution.residual, solution.history
     return depth, Reconstruction(*statistics, adapted)
