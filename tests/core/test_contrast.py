@@ -77,7 +77,8 @@ def test_a_wall_stays_flat_behind_a_prior_that_is_not(monkeypatch):
     wall = np.full(SHAPE, 3.0) * np.exp(0.01 * COLUMN / SHAPE[1])
     arguments = (wall * waves(0.1)).astype(np.float32), GRID, wall.flat[GRID], ReconstructionOptions()
     found, statistics = reconstruct(*arguments)
-    assert statistics.adapted is not None and statistics.adapted.share < 0.1
+    assert statistics.adapted is not None
+    assert statistics.adapted.share < 0.1
     monkeypatch.setattr("leadline.core.adaptive.confirmed_share", lambda *_: 1.0)
     before = reconstruct(*arguments)[0]
     errors = [np.mean(np.abs(depth - wall) / wall) for depth in (found, before)]
