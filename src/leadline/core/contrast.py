@@ -6,13 +6,14 @@ less of the contrast of a weak prior is real; of a strong prior all of it is, at
 prior's contrast between measurements, so contrast that is not real becomes an error there.
 
 The share c of the contrast is estimated at the distance that the residual has to bridge. With u = log t and v = log s
-at two measurements, c minimises the mean over such pairs of
+at two measurements, the loss of such a pair is
 
-    log(1 + ((v_i - v_j) - c (u_i - u_j))^2 / m^2) + penalty (1 - c),
+    loss(c) = log(1 + ((v_i - v_j) - c (u_i - u_j))^2 / m^2) + PENALTY (1 - c),
 
-where m is the median of |v_i - v_j|. The loss is that of Cauchy: pairs with a depth edge between them deviate by far
-more than others, and say nothing about surfaces; the solution has edges of its own (solve/nested.py). The penalty is
-in units of what the measurements themselves vary, so a prior that explains them has c = 1, and c is continuous in them.
+where m is the median of |v_i - v_j|. It is the loss of Cauchy: pairs with a depth edge between them deviate by far more
+than others, and say nothing about surfaces; the solution has edges of its own (solve/nested.py). The penalty is in units
+of what the measurements themselves vary, so that a prior that explains them has c = 1. Few pairs may prefer a smaller
+share by chance. Therefore c has the least upper confidence bound of the mean of loss(c) - loss(1), which is 0 for c = 1.
 
 **The distance to bridge** is a = sqrt(2 integral of a V(a) da), where V(a) is the share of squares with side a that
 contain no measurement. For random measurements it is their mean distance; for lines of a scanner it is the distance of
@@ -33,7 +34,10 @@ SHARES = np.linspace(0.05, 1.0, 20)
 """The shares among which the best is chosen. With 0 the prior would be constant, and its edges would be lost."""
 PENALTY = 0.05
 """Mean loss that taking away all contrast must save."""
-MIN_PAIRS = 40  # with 20 pairs a wrong share of 0.8 was chosen in a real scene, and the error was 1.8 times as large
+CONFIDENCE = 1.645
+"""Standard errors of the mean in the upper bound: that of one-sided 95 %. Each measurement is in several pairs, so that
+their number counts, and not that of the pairs."""
+MIN_PAIRS = 40  # with fewer their standard error is not known well
 MAX_MEASUREMENTS = 16_384  # about as many are compared; more change the share by less than the step between two shares
 LEAST_VARIATION = 1e-3  # log depth: below it differences of measurements are rounding errors of the sensor
 
@@ -57,8 +61,11 @@ def confirmed_share(calibrated: Float32Array, where: IndexArray, log_t: Float64A
     of_prior, measured = log_t[first] - log_t[second], log_s[first] - log_s[second]
     scale = max(float(np.median(np.abs(measured))), LEAST_VARIATION)
     deviations = (measured - SHARES[:, None] * of_prior) / scale
-    losses = np.mean(np.log1p(deviations * deviations), axis=1) + PENALTY * (1.0 - SHARES)
-    return float(SHARES[np.argmin(losses)])
+    losses = np.log1p(deviations * deviations)
+    losses -= losses[-1].copy()
+    errors = np.std(losses, axis=1) / math.sqrt(np.unique(np.concatenate((first, second))).size)
+    bounds = np.mean(losses, axis=1) + CONFIDENCE * errors + PENALTY * (1.0 - SHARES)
+    return float(SHARES[np.argmin(bounds)])
 
 
 def distance_to_bridge(calibrated: Float32Array, where: IndexArray) -> float:
