@@ -11,9 +11,10 @@ at two measurements, the loss of such a pair is
     loss(c) = log(1 + ((v_i - v_j) - c (u_i - u_j))^2 / m^2) + PENALTY (1 - c),
 
 where m is the median of |v_i - v_j|. It is the loss of Cauchy: pairs with a depth edge between them deviate by far more
-than others, and say nothing about surfaces; the solution has edges of its own (solve/nested.py). The penalty is in units
-of what the measurements themselves vary, so that a prior that explains them has c = 1. Few pairs may prefer a smaller
-share by chance. Therefore c has the least upper confidence bound of the mean of loss(c) - loss(1), which is 0 for c = 1.
+than others, and say nothing about surfaces; the solution has edges of its own (solve/nested.py). The penalty is in
+units of what the measurements themselves vary, so that a prior that explains them has c = 1. Few pairs may prefer a
+smaller share by chance, therefore c has the least upper confidence bound of the mean of loss(c) - loss(1); that of
+c = 1 is 0.
 
 **The distance to bridge** is a = sqrt(2 integral of a V(a) da), where V(a) is the share of squares with side a that
 contain no measurement. For random measurements it is their mean distance; for lines of a scanner it is the distance of
