@@ -31,6 +31,9 @@ t^c s^(1 - c), with s the geometric mean of the measurements.
   cell. Where t varies within the cell by more than residuals do between measurements, the position within the cell
   matters more than the measured value.
 
+If neither the caller nor the outlier policy says anything about noise, the weights are at most those that follow from
+the noise that the residuals show (noise.py): measurements that differ by as much at any distance are noise.
+
 **Edge weights** 1 / (1 + (c / c_mean)^2), where c is the relative gradient of t, from the mean of its squares at both
 pixels. The weights are isotropic: with weights that depend on the direction of an edge the solver needs more than twice
 the iterations, and the mean absolute relative error decreases by 1 to 3 %. Before the solve they are lowered where the
@@ -55,6 +58,7 @@ from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexAr
 from leadline.base.jit import STENCIL, compiled, inlined, parallel_loop
 from leadline.core.contrast import confirmed_share
 from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours
+from leadline.core.noise import estimated_noise
 
 MAX_WEIGHT = 1000.0
 """Largest weight of a measurement in units of the gradient weight. It makes the measurement almost exact: the
@@ -93,12 +97,14 @@ class Adapted:
     cell: int  # side in pixels of the square over which measurements are taken to average; 1 for single pixels
     roughness: float  # mean error in log depth when neighbours predict a residual; NaN with too few measurements
     contrast: float  # mean relative gradient of t, per pixel
+    noise: float  # standard deviation of log depth by which measurements differ even from the nearest; 0 for none
     share: float  # of the contrast of log t that is used
     level: float  # mean logarithm of the measured depths
+    limit: float = MAX_WEIGHT  # of the weight of a measurement, from the estimated noise
 
     def to_dict(self) -> dict[str, Any]:
         """The scalar values, and the mean weight of a measurement relative to MAX_WEIGHT."""
-        names = ("stiffness", "screening", "spacing", "cell", "roughness", "contrast", "share")
+        names = ("stiffness", "screening", "spacing", "cell", "roughness", "contrast", "noise", "share")
         mean_weight = float(np.mean(self.weights)) / MAX_WEIGHT if self.weights.size else math.nan
         return {**{name: getattr(self, name) for name in names}, "mean_weight": mean_weight}
 
@@ -126,7 +132,7 @@ def adapt(
     log_t = np.log(calibrated.flat[where].astype(np.float64))
     mean_distance = math.sqrt(calibrated.size / max(1, where.size))
     spacing, cell, roughness = math.ceil(mean_distance), 1, math.nan
-    share, level = 1.0, float(np.mean(log_s)) if where.size else 0.0
+    noise, share, level = 0.0, 1.0, float(np.mean(log_s)) if where.size else 0.0
     weights = np.full(where.size, MAX_WEIGHT)
     if where.size > MIN_NEIGHBOURS:
         neighbours = neighbours or Neighbours(where, (height, width))
@@ -143,17 +149,18 @@ def adapt(
         log_t = share * log_t + (1.0 - share) * level
         targets = log_s - log_t
         errors, spreads = neighbours.compare(targets)
+        noise = estimated_noise(targets, where, (height, width), neighbours)
         roughness = _trimmed_mean(errors)
-        noise = max(roughness, ROUNDING)
-        signal = (_trimmed_mean(np.abs(targets)) / noise) ** 2 - 1.0
+        scale = max(roughness, ROUNDING)
+        signal = (_trimmed_mean(np.abs(targets)) / scale) ** 2 - 1.0
         weights *= min(1.0, max(signal / full_weight_signal(spacing), MIN_SIGNAL_FACTOR))
-        weights /= (1.0 + (errors / (OUTLIER_SCALE * neighbours.isolation * noise + 2.0 * spreads)) ** 2) ** 2
+        weights /= (1.0 + (errors / (OUTLIER_SCALE * neighbours.isolation * scale + 2.0 * spreads)) ** 2) ** 2
         if cell > 1:
-            weights /= 1.0 + (share * variation / noise) ** 2
+            weights /= 1.0 + (share * variation / scale) ** 2
     edges, contrast = edge_weights(calibrated)
     stiffness = min(max(spacing, mean_distance) ** 2 / 2, MAX_STIFFNESS)
     screening = 1.0 / (height**2 + width**2)
-    numbers = stiffness, screening, spacing, cell, roughness, contrast, share, level
+    numbers = stiffness, screening, spacing, cell, roughness, contrast, noise, share, level
     return Adapted(log_s - log_t, weights, edges, *numbers)
 
 

@@ -12,6 +12,8 @@ the maximum of the posterior has c = kappa^2 / sigma^2. kappa^2 is estimated fro
   measurements, minus their noise.
 
 The larger one is used, because a field that is smoother than the model must still be followed.
+
+Noise that the caller does not know is estimated (`estimated_noise`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from leadline.base.arrays import Float64Array, FloatArray, IndexArray, as_map
 from leadline.base.errors import InputError, param
-from leadline.core.neighbours import nearest_others
+from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours, nearest_others
 
 _LARGEST = 1e6  # of a coefficient: no sensor is meant, and squares of larger ones would overflow
 
@@ -34,6 +36,11 @@ PARTNERS = 4  # nearest others that a measurement is compared with
 MIN_MEASUREMENTS = 5  # with fewer, kappa^2 cannot be estimated
 MEDIAN_SQUARE = 0.4549  # median of the square of a standard normal variable
 MIN_VARIANCE_RATIO = 0.01  # smallest kappa^2 relative to the noise
+MIN_DISTANCE_RATIO = 1.5  # of the fourth neighbour's distance to the nearest one's, for an extrapolation to zero
+MEDIAN_ERROR = (
+    2.34  # relative standard error of a median of squares of normal variables, times the root of their number
+)
+CONFIDENCE = 1.645  # standard errors of a one-sided bound of 95 %
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +139,29 @@ def measurement_weights(
     with np.errstate(divide="ignore", over="ignore"):
         result[noisy] = np.clip(variance / sigma[noisy] ** 2, MIN_WEIGHT, MAX_WEIGHT)
     return result
+
+
+def estimated_noise(
+    residuals: Float64Array, where: IndexArray, shape: tuple[int, int], neighbours: Neighbours
+) -> float:
+    """Standard deviation of the noise of log depths, from how they differ between neighbours; 0 if none is found.
+
+    It is the nugget of the variogram (Matheron 1963): half of the squared difference of two residuals, extrapolated to
+    a distance of zero from those to the nearest and to the fourth neighbour. Medians are used, since differences across
+    edges are no noise. Residuals of exact measurements differ less the closer they are, so that the extrapolation
+    reaches zero. The square is at most twice its lower confidence bound: with few measurements it is zero. On a grid
+    all neighbours are equally far, and nothing can be extrapolated.
+    """
+    rows, columns = np.divmod(where, shape[1])
+    distances, halves = [], []
+    for rank in (0, MIN_NEIGHBOURS - 1):
+        other = neighbours.nearest[:, rank]
+        distances.append(float(np.median(np.hypot(rows - rows[other], columns - columns[other]))))
+        halves.append(float(np.median((residuals - residuals[other]) ** 2)) / (2.0 * MEDIAN_SQUARE))
+    if distances[1] < MIN_DISTANCE_RATIO * distances[0]:
+        return 0.0
+    slope = distances[0] / (distances[1] - distances[0])
+    error = CONFIDENCE * MEDIAN_ERROR / math.sqrt(where.size)
+    nugget = (1.0 + slope) * halves[0] - slope * halves[1]
+    lower = (1.0 + slope) * (1.0 - error) * halves[0] - slope * (1.0 + error) * halves[1]
+    return math.sqrt(max(0.0, min(nugget, 2.0 * lower)))

@@ -149,6 +149,7 @@ def _flowing_weights(
         return torch.zeros_like(targets) if noisy is None else noisy
     neighbours = pairs.neighbours if pairs.count > MIN_NEIGHBOURS else None
     weights = adaptive_weights(targets, neighbours, None if cells is None else chosen.adapted.share * cells.variation)
+    weights = weights.clamp(max=chosen.adapted.limit)  # held constant
     # The zero of a hard measurement stands for an infinite weight, which is not below that of the adaptive system.
     return weights if noisy is None else torch.where(noisy > 0, torch.minimum(noisy, weights), weights)
 

@@ -39,13 +39,11 @@ from leadline.core.solve.system import System
 
 COARSEST = 20_000
 """Most pixels of the coarsest grid; with 5,000 single errors are up to 30 % larger."""
-MAX_COARSE_SOLVES = 3
-"""Most solves on the coarsest grid: one with the edges of t, and others with those of the depth before as well. Nine
-lower the mean error of a weak prior by up to 1 %, and raise it by 12 % in a room with 50 points, where slopes between
-distant measurements become steps at wrong places."""
-SETTLED = 0.02
-"""Mean change of the residual between two solves on the coarsest grid, relative to its mean deviation from its mean,
-after which the edges are taken as settled, as after the second solve with most strong priors."""
+COARSE_SOLVES = 3
+"""Solves on the coarsest grid: one with the edges of t, and the others with those of the depth before as well. Up to
+nine, until the residual settles, lower the mean error of a weak prior by up to 1 %, and raise it by 12 % in a room with
+50 points, where slopes between distant measurements become steps at wrong places. Two, where the second changes little,
+leave outliers an influence that the third takes away."""
 TOLERANCE = 3e-3
 """Relative residual of the solves on coarser grids; with 3e-4 no error changes by more than 0.5 %."""
 SLOPE_WINDOW = 0.05
@@ -153,12 +151,9 @@ def estimate_residual(grid: Grid) -> Estimate | None:
         grids.append(grids[-1].halved())
     coarsest = grids[-1]
     estimate = coarsest.with_slope(coarsest.solve())
-    for _ in range(MAX_COARSE_SOLVES - 1 if len(grids) > 1 else 0):
-        before = estimate
-        if before is not None:
-            estimate = coarsest.with_slope(coarsest.solve(before))
-        if before is None or estimate is None or _settled(before.residual, estimate.residual):
-            break
+    for _ in range(COARSE_SOLVES - 1 if len(grids) > 1 else 0):
+        if estimate is not None:
+            estimate = coarsest.with_slope(coarsest.solve(estimate))
     for finer in grids[-2::-1]:
         if estimate is None:
             return None
@@ -166,13 +161,6 @@ def estimate_residual(grid: Grid) -> Estimate | None:
         if finer is not grids[0]:
             estimate = finer.solve(estimate)
     return estimate
-
-
-def _settled(before: Float32Array, after: Float32Array) -> bool:
-    """Whether two residuals on the same grid differ by little relative to how much they vary."""
-    valid = np.isfinite(after)
-    residual, change = after[valid], after[valid] - before[valid]
-    return bool(np.mean(np.abs(change)) <= SETTLED * np.mean(np.abs(residual - np.mean(residual))))
 
 
 def _odd(side: float) -> int:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray
 from leadline.core.adaptive import Adapted, adapt, edge_weights
 from leadline.core.neighbours import Neighbours
+from leadline.core.noise import measurement_weights
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve import kernels
 from leadline.core.solve.cg import Solution, SolveStatus
@@ -176,7 +177,12 @@ def residual_problem(
         targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
         return ResidualProblem(calibrated, valid, targets, weights, exact, None, options)
     adapted = adapt(calibrated, where, measured, neighbours, cells=cells)
-    weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
+    if weights is None and adapted.noise > 0.0:
+        screening = options.weight_data / options.weight_gradient
+        noise = np.full(where.size, adapted.noise)
+        limit = measurement_weights(adapted.targets, noise, where, calibrated.shape, screening).min()
+        adapted = replace(adapted, limit=float(limit))
+    weights = np.minimum(adapted.weights, adapted.limit if weights is None else weights)
     options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
     base = calibrated if adapted.share == 1.0 else np.exp(adapted.flattened(np.log(calibrated)))
     estimate = estimate_residual(Grid(base, where, adapted.targets, weights, options))
