@@ -356,16 +356,22 @@ def _share(guide, t, similarity):  # type: ignore[no-untyped-def]
 @inlined
 def _mean_of_four(coarse, guide, t, similarity, k, m, beside_k, beside_m):  # type: ignore[no-untyped-def]
     """Interpolate at a fine pixel in the coarse pixel (k, m) from it and its neighbours towards (beside_k, beside_m)."""
-    zero, c9, c3, c1 = np.float32(0.0), np.float32(0.5625), np.float32(0.1875), np.float32(0.0625)
-    share_a = c9 * _share(guide[k, m], t, similarity)
-    share_b = c3 * _share(guide[k, beside_m], t, similarity)
-    share_c = c3 * _share(guide[beside_k, m], t, similarity)
-    share_d = c1 * _share(guide[beside_k, beside_m], t, similarity)
-    total = share_a * coarse[k, m] if share_a > zero else zero  # the field may be NaN at invalid pixels
-    total += share_b * coarse[k, beside_m] if share_b > zero else zero
-    total += share_c * coarse[beside_k, m] if share_c > zero else zero
-    total += share_d * coarse[beside_k, beside_m] if share_d > zero else zero
-    return total / (share_a + share_b + share_c + share_d)
+    zero = np.float32(0.0)
+    a, b, c, d = coarse[k, m], coarse[k, beside_m], coarse[beside_k, m], coarse[beside_k, beside_m]
+    share_a = np.float32(9.0) * _share(guide[k, m], t, similarity)
+    share_b = np.float32(3.0) * _share(guide[k, beside_m], t, similarity)
+    share_c = np.float32(3.0) * _share(guide[beside_k, m], t, similarity)
+    share_d = _share(guide[beside_k, beside_m], t, similarity)
+    # The field may be NaN at invalid pixels, whose share is zero.
+    total = (share_a * a if share_a > zero else zero) + (share_b * b if share_b > zero else zero)
+    total += (share_c * c if share_c > zero else zero) + (share_d * d if share_d > zero else zero)
+    return total / ((share_a + share_b) + (share_c + share_d))
+
+
+@inlined
+def _beside(j, size):  # type: ignore[no-untyped-def]
+    """The coarse row or column next to that of the fine one j, on the side where j is; itself at the border."""
+    return min(max(j // 2 + (1 if j % 2 else -1), 0), size - 1)
 
 
 @parallel_loop(fastmath=STENCIL)
@@ -376,11 +382,13 @@ def _interpolate(i, coarse, guide, t, similarity, fine):  # type: ignore[no-unty
     NaN, so is the result.
     """
     height, width = coarse.shape
-    k = i // 2
-    beside = min(max(k + (1 if i % 2 else -1), 0), height - 1)
-    for j in range(fine.shape[1]):
-        m = min(max(j // 2 + (1 if j % 2 else -1), 0), width - 1)
-        fine[i, j] = _mean_of_four(coarse, guide, t[i, j], similarity, k, j // 2, beside, m)
+    k, beside = i // 2, _beside(i, height)
+    for m in range(1, width - 1):
+        fine[i, 2 * m] = _mean_of_four(coarse, guide, t[i, 2 * m], similarity, k, m, beside, m - 1)
+        fine[i, 2 * m + 1] = _mean_of_four(coarse, guide, t[i, 2 * m + 1], similarity, k, m, beside, m + 1)
+    for j in (0, 1, 2 * width - 2, 2 * width - 1):
+        if j < fine.shape[1]:
+            fine[i, j] = _mean_of_four(coarse, guide, t[i, j], similarity, k, j // 2, beside, _beside(j, width))
 
 
 @compiled(fastmath=STENCIL)
@@ -389,6 +397,5 @@ def _interpolate_at(where, coarse, guide, t, similarity, out):  # type: ignore[n
     height, width = coarse.shape
     for n in range(where.size):
         i, j = where[n] // t.shape[1], where[n] % t.shape[1]
-        k = min(max(i // 2 + (1 if i % 2 else -1), 0), height - 1)
-        m = min(max(j // 2 + (1 if j % 2 else -1), 0), width - 1)
+        k, m = _beside(i, height), _beside(j, width)
         out[n] = _mean_of_four(coarse, guide, t[i, j], similarity, i // 2, j // 2, k, m)
