@@ -23,15 +23,13 @@ Not everything that is steep is an edge. Three squared gradients are subtracted 
 The solves that give the edges are those of the same image at halves, quarters, ... of its resolution, from coarse to
 fine. Each starts from the one before it, and so does the last solve, which needs fewer iterations.
 
-**Half the resolution.** The residual is smooth but for its edges, and what the measurements determine of it, a grid of a
-quarter of their spacing resolves. The last solve is then one more of the image at half its resolution, at a quarter of
-the time and memory, and its solution is interpolated (`Half`). Two things make it as accurate as a solve of the image:
-
-- The edges of t are at full resolution. The weights on the half grid come from those of the image (`Grid.halved`), and
-  the interpolation to a pixel uses, of the four nearest values, those of pixels where t is similar (joint bilateral
-  upsampling: Kopf, Cohen, Lischinski and Uyttendaele 2007).
-- A measurement is not at the centre of its pixel of the half grid. What the interpolation of the solution before adds
-  at the measured pixel to the value of the half grid's pixel is subtracted from the target.
+**Half the resolution.** The residual is smooth but for its edges. What measurements determine of it is resolved by a
+grid of a quarter of their spacing. If that is not finer than half the image's resolution, the last solve is one more at
+that resolution, with a quarter of the time and memory, and its solution is interpolated (`Half`). It is as accurate
+because the edges of t keep their full resolution: the weights on the half grid are those of the image, averaged, and
+the interpolation prefers pixels where t is similar (resolution.py). And a measurement is not at the centre of its pixel
+of the half grid: what interpolation adds there to the value of that pixel, in the solution before, is subtracted from
+the target.
 """
 
 from __future__ import annotations
@@ -43,19 +41,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray
-from leadline.base.jit import STENCIL, compiled, inlined, parallel_loop
-from leadline.core.adaptive import MAX_WEIGHT, edge_weights, squared_gradients
+from leadline.core.adaptive import edge_weights, squared_gradients
 from leadline.core.options import ReconstructionOptions
+from leadline.core.solve import resolution
 from leadline.core.solve.cg import SolveStatus
-from leadline.core.solve.kernels import FIXED_ROLE
-from leadline.core.solve.system import System, pixel_roles
+from leadline.core.solve.resolution import average, half_indices, half_shape
+from leadline.core.solve.system import System, unobserved
 
 COARSEST = 20_000
 """Most pixels of the coarsest grid; with 5,000 single errors are up to 30 % larger."""
 COARSE_SOLVES = 3
 """Solves on the coarsest grid: one with the edges of t, and the others with those of the depth before as well. Two more
 lower the errors by another 0.5 % with 50 points or corners, and cost 6 % of the time at 640 x 480."""
-TOLERANCE = 3e-3
+TOLERANCE = 1e-3
 """Relative residual of the solves on coarser grids; with 3e-4 no error changes by more than 0.5 %."""
 SLOPE_WINDOW = 0.05
 """Side of the square whose mean gradient is no edge, relative to the diagonal; 0.035 and 0.08 give similar errors."""
@@ -68,7 +66,8 @@ HALF_FROM = 6
 1 % larger than on the image itself with measurements 11 pixels apart, 2 % with 8, 3 % with 5 and 5 % with 4."""
 SIMILAR = 2.0
 """Difference of t, in units of its mean difference between neighbours, at which the share of a pixel in the
-interpolation has decreased to a quarter. With 1 normals of a strong prior are 1 % better, depth of a weak one 1 % worse."""
+interpolation has decreased to a quarter. With 1 the normals of a strong prior are 1 % better, and the depth of a weak
+one is 1 % worse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +110,8 @@ class Grid:
         height, width = half_shape(self.calibrated.shape)
         calibrated = np.empty((height, width), np.float32)
         edges = np.empty((height, width - 1), np.float32), np.empty((height - 1, width), np.float32)
-        _halve[height](self.calibrated, calibrated)
-        _halve_edges[height](*self.edges, *edges)
+        resolution.halve[height](self.calibrated, calibrated)
+        resolution.halve_edges[height](*self.edges, *edges)
         options = replace(
             self.options,
             weight_data=4.0 * self.options.weight_data,
@@ -121,6 +120,10 @@ class Grid:
         place = half_indices(self.where, self.calibrated.shape)
         averaged = average(place, self.targets, self.weights, height * width)
         return Grid(calibrated, *averaged, options, edges, 2.0 * self.contrast)
+
+    def rough(self) -> Grid:
+        """The same problem with the tolerance of solves before the last one."""
+        return replace(self, options=replace(self.options, tolerance=max(TOLERANCE, self.options.tolerance)))
 
     def solve(self, before: Estimate | None = None) -> Estimate | None:
         """Solve with the edges of t or, after an earlier estimate on this grid, with those of its depth as well.
@@ -143,19 +146,19 @@ class Grid:
 
     def interpolate(self, field: Float32Array, finer: Float32Array, out: Float32Array) -> Float32Array:
         """A field of this grid on that of twice the resolution, whose map t is `finer`."""
-        _interpolate[len(out)](field, self.calibrated, finer, self._similarity, out)
+        resolution.interpolate[len(out)](field, self.calibrated, finer, self.similarity, out)
         return out
 
     def interpolate_at(self, where: IndexArray, field: Float32Array, finer: Float32Array) -> Float64Array:
         """What `interpolate` gives at the flat indices `where`."""
         out = np.empty(where.size)
-        _interpolate_at(where, field, self.calibrated, finer, self._similarity, out)
+        resolution.interpolate_at(where, field, self.calibrated, finer, self.similarity, out)
         return out
 
     @property
-    def _similarity(self) -> np.float32:
-        """The factor of a squared difference of t, from that of the finer grid, in the weight of a pixel."""
-        scale = SIMILAR * self.contrast / 2.0
+    def similarity(self) -> np.float32:
+        """s of the factor 1 / (1 + s d^2)^2 in the interpolation, d = (t - u) / (t + u), with u of this grid."""
+        scale = SIMILAR * self.contrast / 2.0  # of the finer grid
         return np.float32(4.0 / scale**2 if scale > 0.0 else 0.0)
 
     def refine(self, estimate: Estimate, finer: Grid) -> Estimate:
@@ -183,21 +186,41 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Half:
-    """How an image follows from a solution at half its resolution, and its measurements there.
+    """How an image follows from a solution at half its resolution.
 
     Attributes
     ----------
     grid : Grid
-        The half grid. Its targets are those of the last solve.
+        The problem of the last solve.
     place : (n,) intp
         Flat index of the pixel of the half grid that contains each measurement of the image.
     shift : (n,) float64
         What interpolation adds to the value of that pixel at the measured pixel, in the estimate before the last solve.
+    weights : (n,) float64
+        Weight of each measurement of the image.
     """
 
     grid: Grid
     place: IndexArray
     shift: Float64Array
+    weights: Float64Array
+
+    @classmethod
+    def of(
+        cls,
+        grid: Grid,
+        estimate: Estimate | None,
+        calibrated: Float32Array,
+        where: IndexArray,
+        targets: Float64Array,
+        weights: Float64Array,
+    ) -> Half:
+        """The last solve on the half grid of the image with this map t and these measurements, after an estimate."""
+        place, shift = half_indices(where, calibrated.shape), np.zeros(where.size)
+        if estimate is not None:
+            shift = grid.interpolate_at(where, estimate.residual, calibrated) - estimate.residual.ravel()[place]
+        averaged = average(place, targets - shift, weights, grid.calibrated.size)
+        return cls(replace(grid, targets=averaged[1]), place, shift, weights)
 
     def interpolate(self, solution: FloatArray, calibrated: Float32Array, where: IndexArray) -> Float32Array:
         """The residual of the image, with the map t and measurements at `where`, from the solution on the half grid.
@@ -209,19 +232,24 @@ class Half:
         residual = self.grid.interpolate(field, calibrated, np.empty(calibrated.shape, np.float32))
         valid = np.isfinite(calibrated)
         if not valid.all():
-            residual[pixel_roles(valid, where)[1:-1, 1:-1] == FIXED_ROLE] = 0.0
+            residual[unobserved(valid, where)] = 0.0
         return residual
 
 
-def prepare_solve(image: Grid, *, halve: bool) -> tuple[Estimate | None, Half | None]:
-    """The estimate from which the last solve starts, and the half grid, if that is where the last solve is.
+def is_resolved_by_half(spacing: float, pixels: int) -> bool:
+    """Whether the last solve of an image has half its resolution, with measurements `spacing` pixels apart.
 
-    With `halve` the last solve is at half the resolution, unless this has at most COARSEST pixels; otherwise it is on
-    the image itself. An image of at most COARSEST pixels is the only grid, and is solved once before. There is no
-    estimate if a solve broke down.
+    Images whose half is the coarsest grid are solved fast anyway, and their details matter more.
     """
-    tolerance = max(TOLERANCE, image.options.tolerance)
-    grids = [replace(image, options=replace(image.options, tolerance=tolerance))]
+    return spacing >= HALF_FROM and pixels > 4 * COARSEST
+
+
+def estimate_residual(grid: Grid) -> Estimate | None:
+    """The residual on a grid from solves on coarser ones, interpolated to it; None if one of them broke down.
+
+    A grid of at most COARSEST pixels is the only one, and is solved once.
+    """
+    grids = [grid.rough()]
     while grids[-1].calibrated.size > COARSEST:
         grids.append(grids[-1].halved())
     coarsest = grids[-1]
@@ -229,44 +257,13 @@ def prepare_solve(image: Grid, *, halve: bool) -> tuple[Estimate | None, Half | 
     for _ in range(COARSE_SOLVES - 1 if len(grids) > 1 else 0):
         if estimate is not None:
             estimate = coarsest.with_slope(coarsest.solve(estimate))
-    for coarse, finer in zip(grids[:1:-1], grids[-2:0:-1], strict=True):
-        if estimate is not None:
-            estimate = finer.solve(coarse.refine(estimate, finer))
-    if len(grids) == 1 or estimate is None:
-        return estimate, None
-    half = grids[1]
-    if not halve or half is coarsest:
-        return half.refine(estimate, image), None
-    place = half_indices(image.where, image.calibrated.shape)
-    shift = half.interpolate_at(image.where, estimate.residual, image.calibrated)
-    shift -= estimate.residual.ravel()[place]
-    _, targets, weights = average(place, image.targets - shift, image.weights, half.calibrated.size)
-    options = replace(half.options, tolerance=image.options.tolerance)
-    half = replace(half, targets=targets, weights=weights, options=options)
-    return estimate, Half(half, place, shift)
-
-
-def half_shape(shape: tuple[int, ...]) -> tuple[int, int]:
-    """The shape of the grid of half the resolution."""
-    height, width = shape
-    return (height + 1) // 2, (width + 1) // 2
-
-
-def half_indices(where: IndexArray, shape: tuple[int, ...]) -> IndexArray:
-    """Flat indices of the pixels of the half grid that contain those at `where` on a grid of this shape."""
-    row, column = np.divmod(where, shape[1])
-    place: IndexArray = row // 2 * half_shape(shape)[1] + column // 2
-    return place
-
-
-def average(
-    place: IndexArray, targets: Float64Array, weights: Float64Array, size: int
-) -> tuple[IndexArray, Float64Array, Float64Array]:
-    """Flat indices, mean target and summed weight, at most MAX_WEIGHT, of the measured ones of `size` pixels."""
-    total = np.bincount(place, weights, size)
-    moments = np.bincount(place, weights * targets, size)
-    where = np.flatnonzero(total)
-    return where, moments[where] / total[where], np.minimum(total[where], MAX_WEIGHT)
+    for coarse, finer in zip(grids[:0:-1], grids[-2::-1], strict=True):
+        if estimate is None:
+            return None
+        estimate = coarse.refine(estimate, finer)
+        if finer is not grids[0]:
+            estimate = finer.solve(estimate)
+    return estimate
 
 
 def _odd(side: float) -> int:
@@ -301,101 +298,3 @@ def mean_slope(depth: Float32Array, window: int) -> Float32Array:
             both[side] += np.float32(0.5) * ahead
         total += uniform_filter(both, window, mode="nearest") ** 2
     return total
-
-
-@parallel_loop(fastmath=STENCIL)
-def _halve(i, fine, coarse):  # type: ignore[no-untyped-def]
-    """Mean of the valid depths of each two by two pixels; NaN if none is valid."""
-    height, width = fine.shape
-    for j in range(coarse.shape[1]):
-        total, count = np.float32(0.0), np.float32(0.0)
-        for k in range(2 * i, min(2 * i + 2, height)):
-            for m in range(2 * j, min(2 * j + 2, width)):
-                if fine[k, m] == fine[k, m]:
-                    total += fine[k, m]
-                    count += np.float32(1.0)
-        coarse[i, j] = total / count
-
-
-@inlined
-def _in_series(a, b, c):  # type: ignore[no-untyped-def]
-    """The edge from centre to centre of two pixels of the half grid: half of an edge, a whole one, and half of one."""
-    four, two = np.float32(4.0), np.float32(2.0)
-    return min(four * a * b * c / (b * c + two * a * c + a * b), np.float32(1.0))
-
-
-@parallel_loop(fastmath=STENCIL)
-def _halve_edges(i, across, down, coarse_across, coarse_down):  # type: ignore[no-untyped-def]
-    """Compute row i of the edge weights of the half grid. An edge beyond the border has the weight 1."""
-    one, half = np.float32(1.0), np.float32(0.5)
-    height, width = across.shape[0], down.shape[1]
-    k, below = 2 * i, min(2 * i + 1, height - 1)
-    for j in range(coarse_across.shape[1]):
-        m = 2 * j
-        last = m + 2 < across.shape[1]
-        upper = _in_series(across[k, m], across[k, m + 1], across[k, m + 2] if last else one)
-        lower = _in_series(across[below, m], across[below, m + 1], across[below, m + 2] if last else one)
-        coarse_across[i, j] = half * (upper + lower)
-    if i < coarse_down.shape[0]:
-        last = k + 2 < down.shape[0]
-        for j in range(coarse_down.shape[1]):
-            m, beside = 2 * j, min(2 * j + 1, width - 1)
-            left = _in_series(down[k, m], down[k + 1, m], down[k + 2, m] if last else one)
-            right = _in_series(down[k, beside], down[k + 1, beside], down[k + 2, beside] if last else one)
-            coarse_down[i, j] = half * (left + right)
-
-
-@inlined
-def _share(guide, t, similarity):  # type: ignore[no-untyped-def]
-    """Weight of a coarse value by the similarity of t, 1 / (1 + (difference / scale)^2)^2; 0 if its pixel is invalid."""
-    ratio = (t - guide) / (t + guide)
-    share = np.float32(1.0) / (np.float32(1.0) + similarity * ratio * ratio)
-    return np.float32(1e-6) + share * share if guide == guide else np.float32(0.0)
-
-
-@inlined
-def _mean_of_four(coarse, guide, t, similarity, k, m, beside_k, beside_m):  # type: ignore[no-untyped-def]
-    """Interpolate at a fine pixel in the coarse pixel (k, m) from it and its neighbours towards (beside_k, beside_m)."""
-    zero = np.float32(0.0)
-    a, b, c, d = coarse[k, m], coarse[k, beside_m], coarse[beside_k, m], coarse[beside_k, beside_m]
-    share_a = np.float32(9.0) * _share(guide[k, m], t, similarity)
-    share_b = np.float32(3.0) * _share(guide[k, beside_m], t, similarity)
-    share_c = np.float32(3.0) * _share(guide[beside_k, m], t, similarity)
-    share_d = _share(guide[beside_k, beside_m], t, similarity)
-    # The field may be NaN at invalid pixels, whose share is zero.
-    total = (share_a * a if share_a > zero else zero) + (share_b * b if share_b > zero else zero)
-    total += (share_c * c if share_c > zero else zero) + (share_d * d if share_d > zero else zero)
-    return total / ((share_a + share_b) + (share_c + share_d))
-
-
-@inlined
-def _beside(j, size):  # type: ignore[no-untyped-def]
-    """The coarse row or column next to that of the fine one j, on the side where j is; itself at the border."""
-    return min(max(j // 2 + (1 if j % 2 else -1), 0), size - 1)
-
-
-@parallel_loop(fastmath=STENCIL)
-def _interpolate(i, coarse, guide, t, similarity, fine):  # type: ignore[no-untyped-def]
-    """Row i of a field at twice the resolution, from the valid ones of the four nearest pixels of the coarse grid.
-
-    Their weights are those of bilinear interpolation times the similarity of t and its coarse map `guide`. Where t is
-    NaN, so is the result.
-    """
-    height, width = coarse.shape
-    k, beside = i // 2, _beside(i, height)
-    for m in range(1, width - 1):
-        fine[i, 2 * m] = _mean_of_four(coarse, guide, t[i, 2 * m], similarity, k, m, beside, m - 1)
-        fine[i, 2 * m + 1] = _mean_of_four(coarse, guide, t[i, 2 * m + 1], similarity, k, m, beside, m + 1)
-    for j in (0, 1, 2 * width - 2, 2 * width - 1):
-        if j < fine.shape[1]:
-            fine[i, j] = _mean_of_four(coarse, guide, t[i, j], similarity, k, j // 2, beside, _beside(j, width))
-
-
-@compiled(fastmath=STENCIL)
-def _interpolate_at(where, coarse, guide, t, similarity, out):  # type: ignore[no-untyped-def]
-    """The same at single pixels, given as flat indices."""
-    height, width = coarse.shape
-    for n in range(where.size):
-        i, j = where[n] // t.shape[1], where[n] % t.shape[1]
-        k, m = _beside(i, height), _beside(j, width)
-        out[n] = _mean_of_four(coarse, guide, t[i, j], similarity, i // 2, j // 2, k, m)

@@ -22,7 +22,7 @@ from leadline.core.neighbours import Neighbours
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve import kernels
 from leadline.core.solve.cg import Solution, SolveStatus
-from leadline.core.solve.nested import HALF_FROM, Estimate, Grid, Half, prepare_solve
+from leadline.core.solve.nested import Estimate, Grid, Half, estimate_residual, is_resolved_by_half
 from leadline.core.solve.system import System
 
 
@@ -187,11 +187,19 @@ def residual_problem(
     adapted = adapt(calibrated, where, measured, neighbours, cells=cells)
     weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
     options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
-    grid = Grid(calibrated, where, adapted.targets, weights, options, adapted.edges, adapted.contrast)
+    assert adapted.edges is not None  # of the image; from here on only the grid has them
+    measurements, half = (where, adapted.targets, weights), None
+    grid = Grid(calibrated, *measurements, options, adapted.edges, adapted.contrast)
     adapted = replace(adapted, edges=None)
-    estimate, half = prepare_solve(grid, halve=halve and adapted.spacing >= HALF_FROM)
-    if half is not None:
-        grid, valid = half.grid, np.isfinite(half.grid.calibrated)
+    if halve and is_resolved_by_half(adapted.spacing, calibrated.size):
+        grid = grid.halved()
+        estimate = estimate_residual(grid)
+        if estimate is not None:
+            estimate = grid.rough().solve(estimate)
+        half = Half.of(grid, estimate, calibrated, *measurements)
+        grid, valid = half.grid, np.isfinite(grid.calibrated)
+    else:
+        estimate = estimate_residual(grid)
     if estimate is not None:
         edge_weights(estimate.depth(grid.calibrated), estimate.slope, grid.edges)
     system = grid.where, grid.targets, grid.weights, exact, grid.edges, grid.options
@@ -231,7 +239,7 @@ def reconstruct(
     else:
         system = cache.system(*inputs, problem.edges, problem.weights)
     start = None if problem.estimate is None else system.padded_field(problem.estimate.residual)
-    del problem  # the system has copied the edge weights, and `start` the estimate
+    del problem, inputs  # the system has copied the edge weights, and `start` the estimate
     solution = system.solve(targets, start=start) if cache is None else cache.solve(system, targets, start)
     del system  # and with it the levels of the preconditioner, before the result needs memory
     if half is None:

@@ -173,6 +173,12 @@ def pixel_roles(valid: BoolArray, where: IndexArray, hard: BoolArray | bool = Fa
     return role
 
 
+def unobserved(valid: BoolArray, where: IndexArray) -> BoolArray:
+    """Valid pixels, (H, W), that no path of valid pixels connects to a measurement; their residual is zero."""
+    found: BoolArray = pixel_roles(valid, where)[1:-1, 1:-1] == kernels.FIXED_ROLE
+    return found
+
+
 def _check_weights(weights: ArrayLike, count: int) -> Float64Array:
     array = np.asarray(weights, np.float64)
     if array.shape != (count,) or not (array > 0).all():
