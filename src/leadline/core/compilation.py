@@ -98,7 +98,7 @@ def _solver_tasks(general: bool) -> list[Callable[[], object]]:
         measurements, options = (where, found.targets, found.weights), ReconstructionOptions.paper()
         image = nested.Grid(prior, *measurements, options, adaptive.edge_weights(prior)[0], found.contrast)
         half = image.halved()
-        half.interpolate(half.calibrated, prior, np.empty_like(prior))
+        half.interpolate(half.calibrated, prior)
         half.interpolate_at(where, half.calibrated, prior)
 
     def encode() -> None:

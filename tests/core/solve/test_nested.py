@@ -57,7 +57,7 @@ def test_a_slope_without_measurements_stays_a_slope(rng, monkeypatch):
     row, column = np.indices(SHAPE)
     depth = np.exp(np.interp(column, (70, 190), (0.7, 1.6)))  # flat, then a slope, then flat
     where = np.flatnonzero((row % 8 == 4) & (column % 8 == 4) & (abs(column - 130) > 55))
-    arguments = t, where, depth.flat[where], ReconstructionOptions()
+    arguments = t, where, depth.flat[where], ReconstructionOptions(tolerance=1e-6)  # a gap converges slowly
     wall = abs(column - 130) < 50
 
     def on_wall(found):
@@ -154,9 +154,9 @@ def test_a_field_is_interpolated_along_the_edges_of_the_map():
     half = image.halved()
     field = np.where(np.arange(8) < 3, 0.0, 1.0) * np.ones((6, 1))
     field[:, 3] = 0.5  # its pixels are on both sides
-    fine = half.interpolate(field.astype(np.float32), t, np.empty_like(t))
+    fine = half.interpolate(field.astype(np.float32), t)
     np.testing.assert_allclose(fine[:, [5, 8]], [[0.0, 1.0]] * 12, atol=0.03)
-    plain = replace(half, contrast=0.0).interpolate(field.astype(np.float32), t, np.empty_like(t))
+    plain = replace(half, contrast=0.0).interpolate(field.astype(np.float32), t)
     assert np.abs(plain - (column >= 7)).mean() > 1.2 * np.abs(fine - (column >= 7)).mean()
 
 

@@ -53,8 +53,9 @@ COARSEST = 20_000
 COARSE_SOLVES = 3
 """Solves on the coarsest grid: one with the edges of t, and the others with those of the depth before as well. Two more
 lower the errors by another 0.5 % with 50 points or corners, and cost 6 % of the time at 640 x 480."""
-TOLERANCE = 1e-3
-"""Relative residual of the solves on coarser grids; with 3e-4 no error changes by more than 0.5 %."""
+TOLERANCE = 3e-3
+"""Relative residual of the solves on coarser grids but the first, whose start is zero. With 1e-3 errors are up to 1 %
+larger."""
 SLOPE_WINDOW = 0.05
 """Side of the square whose mean gradient is no edge, relative to the diagonal; 0.035 and 0.08 give similar errors."""
 MIN_SLOPE_WINDOW = 5  # pixels: in a smaller square the mean gradient is the gradient itself
@@ -64,7 +65,7 @@ EVERYTHING = np.float32(1e6)  # squared gradient: no depth map is as steep
 HALF_FROM = 6
 """Smallest spacing in pixels with which the last grid has half the image's resolution. Errors with the weak prior are
 1 % larger than on the image itself with measurements 11 pixels apart, 2 % with 8, 3 % with 5 and 5 % with 4."""
-SIMILAR = 2.0
+SIMILAR = 3.0
 """Difference of t, in units of its mean difference between neighbours, at which the share of a pixel in the
 interpolation has decreased to a quarter. With 1 the normals of a strong prior are 1 % better, and the depth of a weak
 one is 1 % worse."""
@@ -121,10 +122,6 @@ class Grid:
         averaged = average(place, self.targets, self.weights, height * width)
         return Grid(calibrated, *averaged, options, edges, 2.0 * self.contrast)
 
-    def rough(self) -> Grid:
-        """The same problem with the tolerance of solves before the last one."""
-        return replace(self, options=replace(self.options, tolerance=max(TOLERANCE, self.options.tolerance)))
-
     def solve(self, before: Estimate | None = None) -> Estimate | None:
         """Solve with the edges of t or, after an earlier estimate on this grid, with those of its depth as well.
 
@@ -144,9 +141,13 @@ class Grid:
         across, down = self.edges
         return edge_weights(estimate.depth(self.calibrated), estimate.slope, (across.copy(), down.copy()))[0]
 
-    def interpolate(self, field: Float32Array, finer: Float32Array, out: Float32Array) -> Float32Array:
+    def interpolate(
+        self, field: Float32Array, finer: Float32Array, similarity: np.float32 | None = None
+    ) -> Float32Array:
         """A field of this grid on that of twice the resolution, whose map t is `finer`."""
-        resolution.interpolate[len(out)](field, self.calibrated, finer, self.similarity, out)
+        out = np.empty(finer.shape, np.float32)
+        chosen = self.similarity if similarity is None else similarity
+        resolution.interpolate[len(out)](field, self.calibrated, finer, chosen, out)
         return out
 
     def interpolate_at(self, where: IndexArray, field: Float32Array, finer: Float32Array) -> Float64Array:
@@ -162,11 +163,13 @@ class Grid:
         return np.float32(4.0 / scale**2 if scale > 0.0 else 0.0)
 
     def refine(self, estimate: Estimate, finer: Grid) -> Estimate:
-        """An estimate on this grid, on that of twice the resolution."""
-        t = finer.calibrated
-        residual, slope = (
-            self.interpolate(part, t, np.empty(t.shape, np.float32)) for part in (estimate.residual, estimate.slope)
-        )
+        """An estimate on this grid, on that of twice the resolution.
+
+        It is interpolated whatever t is there: by similarity of t the edges of a weak prior would become edges of the
+        depth, and errors 1 % larger.
+        """
+        parts = estimate.residual, estimate.slope
+        residual, slope = (self.interpolate(part, finer.calibrated, by_similarity=False) for part in parts)
         slope *= np.float32(0.25)  # gradients per pixel
         return Estimate(residual, slope)
 
@@ -229,7 +232,7 @@ class Half:
         they may be connected with others.
         """
         field = np.ascontiguousarray(solution, np.float32)
-        residual = self.grid.interpolate(field, calibrated, np.empty(calibrated.shape, np.float32))
+        residual = self.grid.interpolate(field, calibrated)
         valid = np.isfinite(calibrated)
         if not valid.all():
             residual[unobserved(valid, where)] = 0.0
@@ -244,16 +247,18 @@ def is_resolved_by_half(spacing: float, pixels: int) -> bool:
     return spacing >= HALF_FROM and pixels > 4 * COARSEST
 
 
-def estimate_residual(grid: Grid) -> Estimate | None:
+def estimate_residual(grid: Grid, *, solve: bool = False) -> Estimate | None:
     """The residual on a grid from solves on coarser ones, interpolated to it; None if one of them broke down.
 
-    A grid of at most COARSEST pixels is the only one, and is solved once.
+    With `solve` the grid itself is solved, too. A grid of at most COARSEST pixels is the only one, and is solved once.
     """
-    grids = [grid.rough()]
+    rough = replace(grid.options, tolerance=max(TOLERANCE, grid.options.tolerance))
+    grids = [replace(grid, options=rough)]
     while grids[-1].calibrated.size > COARSEST:
         grids.append(grids[-1].halved())
     coarsest = grids[-1]
-    estimate = coarsest.with_slope(coarsest.solve())
+    first = replace(coarsest, options=replace(coarsest.options, tolerance=grid.options.tolerance))
+    estimate = coarsest.with_slope(first.solve())
     for _ in range(COARSE_SOLVES - 1 if len(grids) > 1 else 0):
         if estimate is not None:
             estimate = coarsest.with_slope(coarsest.solve(estimate))
@@ -261,7 +266,7 @@ def estimate_residual(grid: Grid) -> Estimate | None:
         if estimate is None:
             return None
         estimate = coarse.refine(estimate, finer)
-        if finer is not grids[0]:
+        if solve or finer is not grids[0]:
             estimate = finer.solve(estimate)
     return estimate
 

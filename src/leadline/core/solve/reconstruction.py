@@ -193,9 +193,7 @@ def residual_problem(
     adapted = replace(adapted, edges=None)
     if halve and is_resolved_by_half(adapted.spacing, calibrated.size):
         grid = grid.halved()
-        estimate = estimate_residual(grid)
-        if estimate is not None:
-            estimate = grid.rough().solve(estimate)
+        estimate = estimate_residual(grid, solve=True)
         half = Half.of(grid, estimate, calibrated, *measurements)
         grid, valid = half.grid, np.isfinite(grid.calibrated)
     else:
