@@ -141,13 +141,11 @@ class Grid:
         across, down = self.edges
         return edge_weights(estimate.depth(self.calibrated), estimate.slope, (across.copy(), down.copy()))[0]
 
-    def interpolate(
-        self, field: Float32Array, finer: Float32Array, similarity: np.float32 | None = None
-    ) -> Float32Array:
+    def interpolate(self, field: Float32Array, finer: Float32Array, *, by_similarity: bool = True) -> Float32Array:
         """A field of this grid on that of twice the resolution, whose map t is `finer`."""
         out = np.empty(finer.shape, np.float32)
-        chosen = self.similarity if similarity is None else similarity
-        resolution.interpolate[len(out)](field, self.calibrated, finer, chosen, out)
+        similarity = self.similarity if by_similarity else np.float32(0.0)
+        resolution.interpolate[len(out)](field, self.calibrated, finer, similarity, out)
         return out
 
     def interpolate_at(self, where: IndexArray, field: Float32Array, finer: Float32Array) -> Float64Array:
