@@ -36,11 +36,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray
+from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray
 from leadline.core.adaptive import edge_weights, squared_gradients
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve import resolution
@@ -176,13 +177,21 @@ class Grid:
         if estimate is None:
             return None
         depth = estimate.depth(self.calibrated)
-        side = SLOPE_WINDOW * math.hypot(*depth.shape)
-        slope = mean_slope(depth, _odd(max(MIN_SLOPE_WINDOW, side)))
+        slope = mean_slope(depth, _odd(max(MIN_SLOPE_WINDOW, self._slope_side)))
         beyond = (squared_gradients(depth)[0] - slope)[np.isfinite(depth)]
         slope += max(np.float32(0.0), np.quantile(beyond, NOT_EDGES))
-        around = _odd(max(2.0 * side, 3.0 * math.sqrt(depth.size / self.where.size)))
-        slope[_counts(self.where, depth.shape, around) < 2] = EVERYTHING
+        slope[self._lone] = EVERYTHING
         return Estimate(estimate.residual, slope)
+
+    @property
+    def _slope_side(self) -> float:
+        return SLOPE_WINDOW * math.hypot(*self.calibrated.shape)
+
+    @cached_property
+    def _lone(self) -> BoolArray:
+        """Pixels around which there is at most one measurement."""
+        side = _odd(max(2.0 * self._slope_side, 3.0 * math.sqrt(self.calibrated.size / self.where.size)))
+        return _counts(self.where, self.calibrated.shape, side) < 2
 
 
 @dataclass(frozen=True, eq=False)
