@@ -3,8 +3,8 @@
 The formulas are those of `leadline.core.adaptive` and `leadline.core.noise`, where they are explained. What is discrete
 stays as the core chose it: the neighbours of each measurement, the spacing that follows from them (and with it the
 stiffness), and whether a measurement is of a pixel or of a cell. So does the residual that the core estimates on
-coarser grids before it chooses the edges. Medians and trimmed means are differentiable almost everywhere; their
-gradients go to the values that were selected.
+coarser grids before it chooses the edges, and what follows from it on the half grid. Medians and trimmed means are
+differentiable almost everywhere; their gradients go to the values that were selected.
 """
 
 from __future__ import annotations
