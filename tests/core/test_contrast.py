@@ -92,3 +92,12 @@ def test_the_calibrated_map_is_not_changed():
     problem = reconstruction.residual_problem(t, GRID, np.full(GRID.size, 3.0), ReconstructionOptions())
     assert problem.base is not t
     np.testing.assert_array_equal(t, copy)
+
+
+def test_what_no_measurement_reaches_keeps_the_calibrated_map():
+    t = waves(0.1).astype(np.float32)
+    t[:, 116] = np.nan
+    where = GRID[GRID % SHAPE[1] < 116]
+    found, statistics = reconstruct(t, where, np.full(where.size, 3.0), ReconstructionOptions())
+    assert statistics.adapted.share < 0.1
+    np.testing.assert_allclose(found[:, 117:], t[:, 117:], rtol=1e-6)

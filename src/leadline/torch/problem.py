@@ -8,10 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leadline.base.arrays import IndexArray
+from leadline.core.adaptive import MAX_WEIGHT as LARGEST
 from leadline.core.inputs import Pairs
 from leadline.core.neighbours import MIN_NEIGHBOURS
 from leadline.core.noise import MAX_WEIGHT, MIN_WEIGHT
+from leadline.core.solve.nested import Half
 from leadline.core.solve.reconstruction import ResidualProblem
+from leadline.core.solve.system import unobserved
 from leadline.torch.solve import System
 from leadline.torch.stencils import Graph, unit_graph
 from leadline.torch.weights import Cells, adaptive_weights, edge_weights, noise_weights
@@ -48,6 +52,7 @@ class Problem:
 
 def item_problem(
     log_t: Tensor,
+    valid: Tensor,
     sparse: Tensor,
     noise: Tensor | None,
     edges: tuple[Tensor, Tensor] | None,
@@ -66,12 +71,14 @@ def item_problem(
     ----------
     log_t, sparse, noise : (H, W)
         Logarithm of the calibrated map, measurements and their standard deviations in metres.
+    valid : (H, W) bool
+        Pixels with a calibrated map.
     edges : (H, W - 1) and (H - 1, W), optional
         The caller's edge weights, which replace those of the core.
     pairs, chosen
         The measurements and the system of the core, from the same values.
-    free, connected : (H, W) bool
-        Pixels to solve for, and valid pixels with a neighbour.
+    free, connected : bool
+        Pixels to solve for, and valid pixels with a neighbour, on the grid of the system.
     work : torch.dtype
         Type of the weights and of the work vectors.
     screening : float
@@ -80,13 +87,14 @@ def item_problem(
         Let gradients flow through the weights that the core chose; otherwise they are held constant.
     """
     device = log_t.device
-    valid = torch.as_tensor(chosen.valid, device=device)
     where = torch.as_tensor(pairs.where, device=device)
     cells = None
     if chosen.adapted is not None and chosen.adapted.cell > 1:
         cells = Cells.of(log_t, valid, where, chosen.adapted.cell)
-    base = flattened(log_t, chosen)
-    at_measurements = base.flatten()[where] if cells is None else flattened(torch.log(cells.mean), chosen)
+    base = flattened(log_t, valid, pairs.where, chosen)
+    at_measurements = base.flatten()[where]
+    if cells is not None and chosen.adapted is not None:
+        at_measurements = chosen.adapted.flattened(torch.log(cells.mean))
     depth = sparse.flatten()[where].double()
     targets = torch.log(depth) - at_measurements
     log_sigma = None if noise is None else noise.flatten()[where].double() / depth
@@ -96,6 +104,9 @@ def item_problem(
         weights = _flowing_weights(targets, noisy, pairs, chosen, cells)
     else:
         weights = _held_weights(log_sigma, pairs, chosen, device)
+    if chosen.half is not None:
+        targets, weights = _on_half_grid(targets, weights, chosen.half)
+        where = torch.as_tensor(chosen.where, device=device)
     graph = _graph(base, valid, edges, chosen, work, flow)
     data, bending = (
         torch.full((1, 1, 1), value / chosen.options.weight_gradient, dtype=work, device=device)
@@ -103,12 +114,12 @@ def item_problem(
     )
 
     def scatter(values: Tensor) -> Tensor:
-        empty = torch.zeros(log_t.numel(), dtype=torch.float64, device=device)
-        return empty.scatter(0, where, values).view(1, *log_t.shape)
+        empty = torch.zeros(chosen.valid.size, dtype=torch.float64, device=device)
+        return empty.scatter(0, where, values).view(1, *chosen.valid.shape)
 
     mass = data * connected.to(work) + scatter(weights).to(work)
-    system = System(free[None], valid[None], graph, mass, bending)
-    hard = np.ones(pairs.count, np.bool_) if chosen.weights is None else np.isinf(chosen.weights)
+    system = System(free[None], torch.as_tensor(chosen.valid, device=device)[None], graph, mass, bending)
+    hard = np.ones(chosen.where.size, np.bool_) if chosen.weights is None else np.isinf(chosen.weights)
     fixed = scatter(torch.where(torch.as_tensor(hard, device=device), targets, torch.zeros_like(targets)))
     rhs = scatter(weights * targets)
     with torch.no_grad():
@@ -119,17 +130,32 @@ def item_problem(
     return Problem(system, fixed, rhs, guess, start)
 
 
-def flattened(log_t: Tensor, chosen: ResidualProblem) -> Tensor:
-    """What the core uses of the contrast of log t; the share is held constant."""
-    if chosen.adapted is None:
+def flattened(log_t: Tensor, valid: Tensor, where: IndexArray, chosen: ResidualProblem) -> Tensor:
+    """log t, (H, W), with what the core uses of its contrast; the share is held constant.
+
+    Components of the valid pixels without a measurement at the flat indices `where` keep log t.
+    """
+    if chosen.adapted is None or chosen.adapted.share == 1.0:
         return log_t
-    part: Tensor = chosen.adapted.flattened(log_t)
-    return part
+    alone = torch.as_tensor(unobserved(valid.cpu().numpy(), where), device=log_t.device)
+    return torch.where(alone, log_t, chosen.adapted.flattened(log_t))
+
+
+def _on_half_grid(targets: Tensor, weights: Tensor, half: Half) -> tuple[Tensor, Tensor]:
+    """Mean target and summed weight of the measurements in each measured pixel of the half grid."""
+    place, shift = (torch.as_tensor(part, device=targets.device) for part in (half.place, half.shift))
+    empty = torch.zeros(half.grid.calibrated.size, dtype=targets.dtype, device=targets.device)
+    measured = torch.as_tensor(half.grid.where, device=targets.device)
+    total = empty.scatter_add(0, place, weights)[measured]
+    moments = empty.scatter_add(0, place, weights * (targets - shift))[measured]
+    return moments / total, total.clamp(max=LARGEST)
 
 
 def _held_weights(log_sigma: Tensor | None, pairs: Pairs, chosen: ResidualProblem, device: torch.device) -> Tensor:
     """The chosen weights, zero for hard measurements; of the noise only sigma itself is not held constant."""
     weights = np.full(pairs.count, np.inf) if chosen.weights is None else chosen.weights
+    if chosen.half is not None:
+        weights = chosen.half.weights
     soft = np.isfinite(weights)
     held = torch.as_tensor(np.where(soft, weights, 0.0), device=device)
     if log_sigma is None or pairs.log_sigma is None:
@@ -162,11 +188,11 @@ def _graph(
     work: torch.dtype,
     flow: bool,
 ) -> Graph:
-    graph = unit_graph(valid[None], work)
+    graph = unit_graph(torch.as_tensor(chosen.valid, device=base.device)[None], work)
     if edges is None and chosen.edges is None:
         return graph
     if edges is None and flow:
-        edges = edge_weights(base, valid, chosen.estimate)
+        edges = edge_weights(base, valid, chosen.estimate, halve=chosen.half is not None)
     elif edges is None:
         right, down = (torch.as_tensor(part, device=base.device) for part in chosen.edges or ())
         edges = (right, down)
