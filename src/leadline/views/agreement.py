@@ -19,7 +19,7 @@ import numpy as np
 
 from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray, is_measured
 from leadline.core.uncertainty import distance_to
-from leadline.views.evidence import NEARER, DepthMap, Points, Tolerance, carry, sources
+from leadline.views.evidence import NEARER, DepthMap, Tolerance, carry, sources
 
 REACH = 0.01
 """Distance of a carried measurement from one of the view's own, relative to the diagonal of the image, up to which the
@@ -39,21 +39,28 @@ CONTRADICTION = 5.0
 """Deviation from a measurement, in typical standard deviations, by which a neighbour contradicts it."""
 
 
-def discrepancies(own: DepthMap, measured: IndexArray, neighbours: list[Points]) -> Float64Array:
-    """The discrepancy of a view with each neighbour, (n,); NaN where too few measurements can be compared.
-
-    `own` is the depth that was completed from the view's own measurements at the flat indices `measured`.
-    """
+def close_to(measured: IndexArray, depth: FloatArray) -> BoolArray:
+    """Where a view knows its depth from its measurements at the flat indices `measured`, (H, W)."""
+    shape = (depth.shape[0], depth.shape[1])
     if not measured.size:
-        return np.full(len(neighbours), np.nan)
-    shape = (own.depth.shape[0], own.depth.shape[1])
-    spacing = math.sqrt(shape[0] * shape[1] / measured.size)
-    close = distance_to(measured, shape) <= max(REACH * math.hypot(*shape), spacing / 3)
-    return np.array([_discrepancy(own, close, part) for part in neighbours])
+        return np.zeros(shape, np.bool_)
+    spacing = math.sqrt(depth.size / measured.size)
+    found: BoolArray = distance_to(measured, shape) <= max(REACH * math.hypot(*shape), spacing / 3)
+    return found
 
 
-def _discrepancy(own: DepthMap, close: BoolArray, other: Points) -> float:
-    where, ratio, _ = carry(own, other.points)
+def discrepancies(own: DepthMap, measured: IndexArray, neighbours: list[Float64Array]) -> Float64Array:
+    """The discrepancy of a view with the measured points of each neighbour, (n,).
+
+    `own` is the depth that was completed from the view's own measurements at the flat indices `measured`. NaN where too
+    few measurements can be compared.
+    """
+    close = close_to(measured, own.depth)
+    return np.array([_discrepancy(own, close, points) for points in neighbours])
+
+
+def _discrepancy(own: DepthMap, close: BoolArray, points: Float64Array) -> float:
+    where, ratio, _ = carry(own, points)
     compared = np.abs(ratio[close.flat[where]])
     return float(np.median(compared)) if compared.size >= MIN_COMPARED else math.nan
 
