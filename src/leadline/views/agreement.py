@@ -38,6 +38,10 @@ two are compared: 4 pixels at 640 x 480."""
 CONTRADICTION = 5.0
 """Deviation from a measurement, in typical standard deviations, by which a neighbour contradicts it."""
 
+AREAS, MIN_IN_AREA, MAX_CONTRADICTED = 4, 8, 0.25
+"""Where a neighbour contradicts more than this share of the measurements in an area, of at least `MIN_IN_AREA`, it saw
+something else there, and not only at these measurements. On real frames nearly all pairs have less."""
+
 
 def close_to(measured: IndexArray, depth: FloatArray) -> BoolArray:
     """Where a view knows its depth from its measurements at the flat indices `measured`, (H, W)."""
@@ -113,7 +117,9 @@ class Contradictions:
     """Where the measurements of a view contradict its neighbours.
 
     If the completed depth of a neighbour deviates from a measurement by much more than is typical of all neighbours and
-    measurements, nothing of this neighbour is used at the pixels to which this measurement is the nearest one.
+    measurements, nothing of this neighbour is used at the pixels to which this measurement is the nearest one. If that
+    happens often in an area of the image, nothing of the neighbour is used in the area: the surface that has moved
+    usually has few measurements.
     `surfaces` should have only depth that the neighbours know from measurements of their own: elsewhere a deviation is
     usual, at depth edges in particular, and tells nothing about poses and moved objects.
     """
@@ -142,11 +148,29 @@ class Contradictions:
         votes = np.zeros(self._found.shape)
         np.add.at(votes, (source, self._nearest[where[close]]), np.where(deviation > limit, 1.0, -1.0))
         self._found = votes > 0
+        self._found |= _areas_of_contradiction(votes, measured, shape)
 
     def trust(self, where: IndexArray, source: IndexArray) -> BoolArray:
         """See `leadline.views.evidence.Trust`."""
         found: BoolArray = ~self._found[source, self._nearest[where]]
         return found
+
+
+def _areas_of_contradiction(votes: Float64Array, measured: IndexArray, shape: tuple[int, ...]) -> BoolArray:
+    """Measurements in areas where a neighbour contradicts too many of those with which it was compared.
+
+    `votes`, (neighbours, measurements), are positive where a neighbour contradicts a measurement, negative where it
+    agrees, and 0 where the two were not compared. An area is one of `AREAS` x `AREAS` of the image together with those
+    around it.
+    """
+    rows, columns = (np.arange(AREAS**2) // AREAS, np.arange(AREAS**2) % AREAS)
+    around = (abs(rows[:, None] - rows) <= 1) & (abs(columns[:, None] - columns) <= 1)
+    y, x = np.divmod(measured, shape[1])
+    area = y * AREAS // shape[0] * AREAS + x * AREAS // shape[1]
+    near = around[area].astype(np.float64)  # (measurements, areas)
+    compared, contradicted = (votes != 0).astype(np.float64) @ near, (votes > 0).astype(np.float64) @ near
+    found: BoolArray = (compared >= MIN_IN_AREA) & (contradicted > MAX_CONTRADICTED * compared)
+    return found[:, area]
 
 
 def median_change(new: FloatArray, old: FloatArray) -> float:

@@ -320,8 +320,7 @@ class Views:
         if self._check is not None and part in CrossCheck.PARTS:
             self._store.put(part, name, self._check.compute(part, name))
             return
-        view = self._views[name]
-        completion, numbers = self._complete(name, number)
+        view, (completion, numbers) = self._views[name], self._complete(name, number)
         depth = completion.depth.astype(np.float32)
         arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
         if number == 0:
@@ -354,10 +353,10 @@ class Views:
     def _complete(self, name: str, number: int, uncertainty: bool = False) -> tuple[Completion, Float64Array]:
         """A view in a round, its change since the last one, and its disagreement after and before it."""
         prior, sparse, noise, valid = self._views[name].load()
-        if number == 0 or not self._neighbours[name]:
-            alone = complete(prior, sparse, noise=noise, valid=valid, uncertainty=uncertainty, options=self.options)
-            return alone, np.full(3, np.nan)
         options = self.options
+        if number == 0 or not self._neighbours[name]:
+            alone = complete(prior, sparse, noise=noise, valid=valid, uncertainty=uncertainty, options=options)
+            return alone, np.full(3, np.nan)
         if self._check is not None and noise is not None:  # exact ones are left out, and reported, by the completion
             options, sparse = replace(options, outliers="keep"), self._check.without_failed(name, sparse)
         own = replace(self._map(name, number - 1), tolerance=Tolerance.around(sparse))
@@ -398,6 +397,4 @@ class Views:
 
     def _points(self, name: str) -> Points:
         """The measurements of a view that passed the check, if there is one."""
-        if self._check is not None:
-            return self._check.passed(name)
-        return stored_points(self._store, name)
+        return stored_points(self._store, name) if self._check is None else self._check.passed(name)
