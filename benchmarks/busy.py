@@ -18,7 +18,7 @@ import numpy as np
 
 import leadline
 from leadline.base.executors import available_cores
-from leadline.base.jit import set_thread_count
+from leadline.base.threads import set_thread_count
 
 WIDTH, HEIGHT = 640, 480
 ROUNDS = 3

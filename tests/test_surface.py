@@ -42,6 +42,7 @@ PUBLIC = [
     "__version__",
     "align",
     "complete",
+    "warm_up",
 ]
 
 PAGES_WITH_PYTHON = {  # and the height and width of the maps that they use

@@ -13,6 +13,7 @@ from leadline.base.registry import import_on_first_use
 
 if TYPE_CHECKING:
     from leadline.base.errors import InputError, InputWarning, LeadlineError
+    from leadline.core.compilation import warm_up
     from leadline.core.fit.estimator import Fit
     from leadline.core.fit.response import Response
     from leadline.core.noise import Noise
@@ -49,6 +50,7 @@ _HOME = {
     "Views": "views.views",
     "align": "core.pipeline",
     "complete": "core.pipeline",
+    "warm_up": "core.compilation",
 }
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "__version__",
     "align",
     "complete",
+    "warm_up",
 ]
 
 __getattr__, __dir__ = import_on_first_use(__name__, {name: f"leadline.{home}" for name, home in _HOME.items()})

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from leadline.base.jit import SERIAL_BELOW, WAITING, parallel_loop
+from leadline.base import threads as threads_module
+from leadline.base.jit import SERIAL_BELOW, parallel_loop
+from leadline.base.threads import SAMPLES, WAITING, Load, thread_count
 
 PROGRAM = """
 import os
@@ -103,8 +106,10 @@ def test_every_step_is_done_once(size: int) -> None:
 
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads to compare with one")
-def test_small_arrays_are_processed_by_one_thread() -> None:
+def test_small_arrays_are_processed_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stack of two planes is as large as one of them."""
+    monkeypatch.setattr(threads_module, "_running_threads", lambda: 1)
+    monkeypatch.setattr(threads_module, "_load", Load())
     assert len(set(run(100, SERIAL_BELOW - 100)[1])) == 1
     if numba.threading_layer() == "omp":  # other layers may leave everything to one thread
         assert len(set(run(100, SERIAL_BELOW)[1])) == numba.get_num_threads()
@@ -114,3 +119,35 @@ def test_small_arrays_are_processed_by_one_thread() -> None:
 def test_a_lack_of_memory_in_a_step_is_reported(size: int) -> None:
     with pytest.raises(MemoryError, match="a step of a compiled loop failed"):
         record[6](np.zeros((1, 8, size // 8)), np.zeros(5), 1.0, False, None, (2.0, 5), np.zeros(8), np.zeros(8, int))
+
+
+@pytest.mark.parametrize(
+    ("processors", "others", "expected"),
+    [(2, 0, 2), (2, 1, 2), (2, 2, 1), (2, 6, 1), (16, 0, 2), (16, 8, 2), (16, 16, 1)],
+)
+def test_beside_other_work_a_loop_runs_on_fewer_threads(
+    monkeypatch: pytest.MonkeyPatch, processors: int, others: int, expected: int
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    monkeypatch.setattr("numba.get_num_threads", lambda: 2)
+    monkeypatch.setattr(threads_module, "INTERVAL", 0.0)
+    monkeypatch.setattr(threads_module, "_running_threads", lambda: others + 1)
+    monkeypatch.setattr(threads_module, "_load", Load())
+    counts = [thread_count() for _ in range(SAMPLES)]
+    assert counts == [2] * (SAMPLES - 1) + [expected]
+
+
+@pytest.mark.parametrize("content", [None, "", "0.10 0.56 1.27", "0.1 0.5 1.2 many/93 311"])
+def test_where_the_load_is_not_known_all_threads_are_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
+) -> None:
+    monkeypatch.setattr(threads_module, "LOAD", tmp_path / "loadavg")
+    if content is not None:
+        (tmp_path / "loadavg").write_text(content)
+    monkeypatch.setattr(threads_module, "_load", Load())
+    assert thread_count() == numba.get_num_threads()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux counts the running threads")
+def test_the_load_counts_this_thread() -> None:
+    assert threads_module._running_threads() >= 1

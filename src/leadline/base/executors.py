@@ -152,7 +152,7 @@ def _start(job: Job[Any, Any], threads: int) -> None:
     """Runs in each new worker before its first item."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    from leadline.base.jit import set_thread_count  # imports numba, which is not needed to list or plan work
+    from leadline.base.threads import set_thread_count  # imports numba, which is not needed to list or plan work
 
     set_thread_count(threads)
     _Worker.work = job.start(threads)

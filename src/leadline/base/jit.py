@@ -7,10 +7,9 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import numba
@@ -20,19 +19,17 @@ from numba import njit, prange
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from leadline.base.threads import numba_lock, thread_count
+
 # Sums may be reordered so that they vectorise. Stencils may not: (p - a) + (p - b) would become
 # 2 p - (a + b), which loses digits. Neither set contains 'nnan' or 'ninf', because NaN must propagate.
 SUM = {"contract", "reassoc", "nsz"}
 STENCIL = {"contract", "nsz"}
 EXACT = {"contract"}  # for compensated arithmetic
 
-_LOCK = RLock()
 SERIAL_BELOW = 40_000
 """Elements of the largest array, or plane of a stack, below which a loop runs on one thread. Waking the other threads
 takes as long as the work itself, and far longer on a busy machine, where a loop waits for its slowest thread."""
-WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
-"""How threads of OpenMP wait. GNU's spin for some microseconds, without which a completion on an idle machine takes a
-tenth longer."""
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -64,7 +61,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 class ParallelLoop:
     """A compiled loop, which threads enter one after the other where numba needs that.
 
-    On small arrays it runs on the calling thread alone.
+    On small arrays it runs on the calling thread alone, and beside other work on fewer threads (`thread_count`).
     """
 
     def __init__(self, step: Callable[..., Any], fastmath: set[str] | bool) -> None:
@@ -81,7 +78,7 @@ class ParallelLoop:
 
     def _run(self, count: int, *arguments: Any) -> None:
         kernel = self._kernel
-        parts = min(count, numba.get_num_threads()) if _are_large(arguments) else 1
+        parts = min(count, thread_count()) if _are_large(arguments) else 1
         with numba_lock() if parts > 1 else nullcontext():
             kernel(-1, count, parts, *arguments)
 
@@ -197,47 +194,6 @@ def _loop(count, parts, entry, place):  # type: ignore[no-untyped-def]
             _enter(entry, place, part * count // parts, (part + 1) * count // parts)
     else:
         _enter(entry, place, 0, count)
-
-
-def numba_lock() -> AbstractContextManager[Any]:
-    """The lock that parallel loops hold, or a null context where numba's threading layer is thread-safe.
-
-    Without OpenMP or TBB numba uses its own work queue, which aborts the process if two threads enter it.
-    """
-    try:
-        safe = numba.threading_layer() in ("omp", "tbb")
-    except ValueError:  # no parallel kernel has run yet, so that the threading layer is not chosen
-        with _LOCK:
-            _start_threads()
-        safe = False
-    return nullcontext() if safe else _LOCK
-
-
-def set_thread_count(count: int) -> None:
-    """Let parallel kernels of this thread use so many threads, at least one and at most as many as numba has started.
-
-    Called before the first kernel, it starts the threads as the kernels would; ``numba.set_num_threads`` would start
-    threads that spin.
-    """
-    numba_lock()
-    numba.set_num_threads(max(1, min(count, numba.config.NUMBA_NUM_THREADS)))
-
-
-def _start_threads() -> None:
-    """Start numba's threads, with OpenMP threads that soon sleep while they wait for each other.
-
-    By default they spin for a millisecond or longer. On a busy machine a thread then occupies a core that the thread it
-    waits for needs: beside six other processes on two cores a completion with two threads took 3 to 4 times as long as
-    with one. OpenMP reads its settings when it is loaded, so the environment is changed for that moment only; settings
-    of the user are respected.
-    """
-    ours = {} if WAITING.keys() & os.environ.keys() else WAITING
-    os.environ.update(ours)
-    try:
-        numba.get_num_threads()  # loads the threading layer
-    finally:
-        for name in ours:
-            del os.environ[name]
 
 
 def compilation_marker(*variant: Any) -> Path:

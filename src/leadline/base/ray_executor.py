@@ -89,7 +89,7 @@ def _run(job: Job[Any, Any], name: str, folder: str, threads: int, item: Any) ->
         _started.clear()
         if os.path.isdir(folder):  # Ray starts its processes in folders of their own
             os.chdir(folder)
-        from leadline.base.jit import set_thread_count
+        from leadline.base.threads import set_thread_count
 
         set_thread_count(threads)
         _started[name] = job.start(threads)

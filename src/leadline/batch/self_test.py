@@ -84,7 +84,7 @@ def _test_completion() -> str:
 def _test_threads() -> str:
     import numba
 
-    from leadline.base.jit import set_thread_count
+    from leadline.base.threads import set_thread_count
     from leadline.core.pipeline import complete
 
     prior, sparse, _ = _scene()

@@ -39,7 +39,11 @@ _PACKAGE_FOLDER = Path(__file__).parents[2]
 
 
 def warm_up(options: CompletionOptions | str = "best") -> None:
-    """Compile every kernel that a completion with these options needs, or load it from numba's cache on disk."""
+    """Compile every kernel that a completion with these options needs, or load it from numba's cache on disk.
+
+    From an empty cache this takes some seconds in two processes, less than a first completion, which compiles in one.
+    A program that must not wait at its first frame calls it when it starts.
+    """
     options = as_options(options)
     if not is_compiled(options):
         _compile_in_two_processes(options)

@@ -52,7 +52,7 @@ def swing_poses(poses: Sequence[Transform], centre: FloatArray, frames: int) -> 
 
 def import_open3d(purpose: str) -> Any:
     """Open3D, or an error that says how to install it or what it lacks."""
-    from leadline.base.jit import numba_lock
+    from leadline.base.threads import numba_lock
 
     numba_lock()  # numba chooses its threads first: it would find the old TBB that Open3D loads, and warn
     try:
