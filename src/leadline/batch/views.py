@@ -242,7 +242,12 @@ def _write(one: Prepared, completion: Completion, views: Views, job: FrameJob, s
     notes = [*inputs.notes, *result_notes(completion, inputs.sparse)]
     neighbours = views.neighbours(stem)
     if not neighbours:
-        notes.append(Note(NoteKind.NO_OVERLAP, "no other picture sees what this one sees; it was completed alone."))
+        notes.append(
+            Note(
+                NoteKind.NO_OVERLAP,
+                "no other picture sees what this one sees, or its pose contradicts theirs; it was completed alone.",
+            )
+        )
     write_depth(alone, views.alone(stem), "m")
     results = write_results(paths, inputs, completion, job.outputs)
     notes += results.notes

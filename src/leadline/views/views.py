@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.base.arrays import Float64Array, FloatArray, is_measured
+from leadline.base.arrays import Float64Array, FloatArray, IndexArray, is_measured
 from leadline.base.errors import InputError, param
 from leadline.base.executors import processes, serial
 from leadline.core.options import CompletionOptions, as_options
@@ -47,6 +47,7 @@ from leadline.views.evidence import (
 from leadline.views.inputs import MapInput, NoiseInput, PriorInput, View
 from leadline.views.job import ViewJob, require_computed
 from leadline.views.overlap import Outline, coarse_points, find_neighbours
+from leadline.views.pose_check import remaining_deviation, without_wrong_poses
 from leadline.views.responses import depth_by_response, nearest_responses, response_numbers
 from leadline.views.store import FolderStore, MemoryStore, Store, part_of, stored_points
 
@@ -269,8 +270,9 @@ class Views:
             for name, view in self._views.items()
         }
         overlapping = find_neighbours(outlines, POINT_NEIGHBOURS)
-        found = {name: self._discrepancies(name, others) for name, others in overlapping.items()}
-        self._neighbours = agreeing(overlapping, found)
+        right = without_wrong_poses(overlapping, lambda *pairs: remaining_deviation(*self._compared(*pairs)))
+        found = {name: discrepancies(*self._compared(name, others)) for name, others in right.items()}
+        self._neighbours = agreeing(right, found)
         if self._checks and self._paired():
             self._check = CrossCheck(self._store, self._views, self._neighbours, self.options, outlines)
             for part in CrossCheck.PARTS:
@@ -318,8 +320,7 @@ class Views:
         if self._check is not None and part in CrossCheck.PARTS:
             self._store.put(part, name, self._check.compute(part, name))
             return
-        view = self._views[name]
-        completion, numbers = self._complete(name, number)
+        view, (completion, numbers) = self._views[name], self._complete(name, number)
         depth = completion.depth.astype(np.float32)
         arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
         if number == 0:
@@ -352,10 +353,10 @@ class Views:
     def _complete(self, name: str, number: int, uncertainty: bool = False) -> tuple[Completion, Float64Array]:
         """A view in a round, its change since the last one, and its disagreement after and before it."""
         prior, sparse, noise, valid = self._views[name].load()
-        if number == 0 or not self._neighbours[name]:
-            alone = complete(prior, sparse, noise=noise, valid=valid, uncertainty=uncertainty, options=self.options)
-            return alone, np.full(3, np.nan)
         options = self.options
+        if number == 0 or not self._neighbours[name]:
+            alone = complete(prior, sparse, noise=noise, valid=valid, uncertainty=uncertainty, options=options)
+            return alone, np.full(3, np.nan)
         if self._check is not None and noise is not None:  # exact ones are left out, and reported, by the completion
             options, sparse = replace(options, outliers="keep"), self._check.without_failed(name, sparse)
         own = replace(self._map(name, number - 1), tolerance=Tolerance.around(sparse))
@@ -378,9 +379,10 @@ class Views:
         # Before the first round each depth contains its own measurements alone: as evidence it is worse than nothing.
         return carried, [measured] if number == 1 else [measured, carried]
 
-    def _discrepancies(self, name: str, others: tuple[str, ...]) -> Float64Array:
+    def _compared(self, name: str, others: tuple[str, ...]) -> tuple[DepthMap, IndexArray, list[Float64Array]]:
+        """What shows whether a pose is wrong: the depth of a view alone, where it is measured, and others' points."""
         measured = self._store.get(part_of(0), name, "measured")
-        return discrepancies(self._map(name, 0), measured, [self._points(other) for other in others])
+        return self._map(name, 0), measured, [self._points(other).points for other in others]
 
     def _map(self, name: str, number: int) -> DepthMap:
         """The depth of a view after a round; that of round 0 if it has no neighbours."""
@@ -395,6 +397,4 @@ class Views:
 
     def _points(self, name: str) -> Points:
         """The measurements of a view that passed the check, if there is one."""
-        if self._check is not None:
-            return self._check.passed(name)
-        return stored_points(self._store, name)
+        return stored_points(self._store, name) if self._check is None else self._check.passed(name)
