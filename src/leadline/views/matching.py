@@ -46,6 +46,7 @@ MIN_ANGLE, BEST_ANGLE, MAX_ANGLE = 2.0, 6.0, 15.0
 """Angle in degrees at which two views see the same points. Small ones determine no depth, at large ones patches look
 different. The neighbours closest to the second are chosen."""
 HALF = 4
+SPACING = 2
 """A patch has 2 x 4 + 1 pixels a side. With 13 x 13 pixels patches include more than one surface, and the error of each
 view with its matches is larger by 5 %."""
 CELL = 6
@@ -256,12 +257,12 @@ def correlate(i, picture, other, rows, columns, planes, matrix, shift, scales, r
     """
     row, column = rows[i], columns[i]
     height, width = other.shape
-    count = (2 * HALF + 1) ** 2
+    count = (2 * HALF // SPACING + 1) ** 2
     noise = count * GREY_NOISE**2
     patch = np.empty(count, np.float64)
     total, squares, k = 0.0, 0.0, 0
-    for y in range(row - HALF, row + HALF + 1):
-        for x in range(column - HALF, column + HALF + 1):
+    for y in range(row - HALF, row + HALF + 1, SPACING):
+        for x in range(column - HALF, column + HALF + 1, SPACING):
             value = np.float64(picture[y, x])
             patch[k] = value
             total += value
@@ -286,8 +287,8 @@ def correlate(i, picture, other, rows, columns, planes, matrix, shift, scales, r
         uy, vy, wy = matrix[0, 1] + shift[0] * down, matrix[1, 1] + shift[1] * down, matrix[2, 1] + shift[2] * down
         total, squares, product, k = 0.0, 0.0, 0.0, 0
         inside = True
-        for y in range(-HALF, HALF + 1):
-            for x in range(-HALF, HALF + 1):
+        for y in range(-HALF, HALF + 1, SPACING):
+            for x in range(-HALF, HALF + 1, SPACING):
                 w = w0 + wx * x + wy * y
                 u = (u0 + ux * x + uy * y) / w
                 v = (v0 + vx * x + vy * y) / w
@@ -337,7 +338,7 @@ def find_peaks(correlations: Float32Array) -> Peaks:
     middle = np.clip(place, 1, steps - 2)
     before, top, after = (score[every, middle + k] for k in (-1, 0, 1))
     curvature = 2 * top - before - after
-    higher: BoolArray = np.diff(score, axis=1, prepend=-np.inf) >= 0
+    higher = np.asarray(np.diff(score, axis=1, prepend=-np.inf) >= 0)
     peak = higher & np.concatenate((~higher[:, 1:], np.ones((score.shape[0], 1), np.bool_)), axis=1)
     peak &= np.abs(np.arange(steps) - place[:, None]) > 1
     second = np.where(peak, score, 0.0).max(axis=1)
@@ -348,6 +349,6 @@ def find_peaks(correlations: Float32Array) -> Peaks:
     found = np.flatnonzero(accepted)
     top, curvature = top[found].astype(np.float64), curvature[found].astype(np.float64)
     offset = (after - before)[found] / (2 * curvature)
-    pixels = (2 * HALF + 1) ** 2
+    pixels = (2 * HALF // SPACING + 1) ** 2
     deviation = np.sqrt(np.maximum(1.0 - top, 0.0) / (pixels * curvature))
     return Peaks(found, place[found] + offset - steps // 2, deviation)
