@@ -50,9 +50,9 @@ SPACING = 2
 """A patch has 2 x 4 + 1 pixels a side. With 13 x 13 pixels patches include more than one surface, and the error of each
 view with its matches is larger by 5 %."""
 CELL = 6
-STEP = 0.0105
+STEP = 0.016
 """Step in log depth: half a pixel between views that see a point at 6 degrees."""
-STEPS = 32
+STEPS = 21
 """Steps to either side of the completed depth: a third nearer to a third farther."""
 MIN_GRADIENT = 0.75
 """Root mean square of the gradient, in grey values of 255 a pixel; less is noise of a camera."""
@@ -62,7 +62,7 @@ MIN_SCORE, MIN_ALONE = 0.3, 0.6
 """Smallest score, and correlation of a neighbour that has the peak by itself."""
 MIN_LEAD = 0.03
 """Difference to the next peak of the score."""
-MIN_CURVATURE = 0.004
+MIN_CURVATURE = 0.009
 """Second difference of the score at its peak. At 0.01, 15 % fewer matches are found."""
 NEAR = 0.00625
 """Distance at which matches are compared, relative to the diagonal of the image: 5 pixels at 640 x 480."""
@@ -342,7 +342,7 @@ def find_peaks(correlations: Float32Array) -> Peaks:
     peak = higher & np.concatenate((~higher[:, 1:], np.ones((score.shape[0], 1), np.bool_)), axis=1)
     peak &= np.abs(np.arange(steps) - place[:, None]) > 1
     second = np.where(peak, score, 0.0).max(axis=1)
-    alone = np.abs(values.argmax(axis=2) - middle) <= 2
+    alone = np.abs(values.argmax(axis=2) - middle) <= 1
     alone &= (np.take_along_axis(values, middle[None, :, None], axis=2)[:, :, 0] > MIN_ALONE) & sees
     accepted = (count >= 2) & (place >= 2) & (place < steps - 2) & alone.any(axis=0)
     accepted &= (top > MIN_SCORE) & (top - second > MIN_LEAD) & (curvature > MIN_CURVATURE)
