@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray, is_measured
+from leadline.base.arrays import Float32Array, Float64Array, FloatArray, IndexArray, is_measured
 from leadline.base.jit import SUM, parallel_loop
 from leadline.core.uncertainty import distance_to
 from leadline.geometry.cameras import Camera
@@ -70,9 +70,10 @@ AGREES, CONTRADICTS = 0.03, 0.06
 """Log depth up to which a match agrees with a neighbour, and from which it contradicts it."""
 APART = 0.01
 """Distance of matches from the view's own measurements, relative to the diagonal: 8 pixels at 640 x 480."""
-MATCH_NOISE = 0.08
-"""Relative standard deviation that is added to that of a match, as to everything that is carried: matches at depth
-edges belong to either surface, and the normals are better if the depth follows each of them less closely."""
+SPREAD_FACTOR, MAX_NOISE = 4.0, 0.08
+"""The noise of the matches of a view is this multiple of the typical deviation from those of its neighbours, up to a
+limit. Errors of matches that are close to each other are alike, at depth edges in particular, and the normals are
+better if the depth follows each of them less closely."""
 ENOUGH = 300
 """Verified matches of a view from which the measurements of its neighbours are not carried over. Points of a model are
 shared by the views anyway, and matches are seen from the view itself: carried points raised the error by 3 %."""
@@ -102,7 +103,7 @@ class Matching:
         if part == self.PARTS[0]:
             grey = view.load_grey()
             return {"grey": np.zeros((0, 0), np.uint8) if grey is None else straighten(grey, view.camera)}
-        return self._match(name) if part == self.PARTS[1] else {"verified": self._verify(name)}
+        return self._match(name) if part == self.PARTS[1] else self._verify(name)
 
     def evidence(self, name: str, sparse: FloatArray) -> Evidence:
         """The verified matches of a view that are not close to its own measurements."""
@@ -112,7 +113,8 @@ class Matching:
         if measured.size:
             apart = distance_to(measured, shape).flat[where] >= APART * math.hypot(*shape)
             where, depth, relative = where[apart], depth[apart], relative[apart]
-        return Evidence(where, depth, np.hypot(relative, MATCH_NOISE) * depth)
+        common = min(SPREAD_FACTOR * float(self._store.get(self.PARTS[2], name, "deviation")), MAX_NOISE)
+        return Evidence(where, depth, np.hypot(relative, common) * depth)
 
     def _array(self, name: str, array: str) -> NDArray[Any]:
         return self._store.get(self.PARTS[1], name, array)
@@ -167,25 +169,29 @@ class Matching:
             "points": transform_points(seen[inside], view.camera_to_world),
         }
 
-    def _verify(self, name: str) -> BoolArray:
-        """Which matches of a view more neighbours agree with than contradict."""
+    def _verify(self, name: str) -> dict[str, NDArray[Any]]:
+        """Which matches of a view more neighbours agree with than contradict, and their typical deviation."""
         points = self._array(name, "points")
-        votes = np.zeros(len(points))
-        for other in self._chosen[name]:
-            votes += self._vote(other, points)
-        verified: BoolArray = votes > 0
-        return verified
+        ratios = np.full((len(self._chosen[name]) + 1, len(points)), np.nan)
+        for k, other in enumerate(self._chosen[name]):
+            ratios[k] = self._compare(other, points)
+        deviations = np.abs(ratios)
+        with np.errstate(invalid="ignore"):
+            verified = (deviations < AGREES).sum(axis=0) > (deviations >= CONTRADICTS).sum(axis=0)
+        known = deviations[:, verified]
+        known = known[np.isfinite(known)]
+        return {"verified": verified, "deviation": np.array(1.4826 * np.median(known) if known.size else 0.0)}
 
-    def _vote(self, name: str, points: Float64Array) -> Float64Array:
-        """1 for each point that agrees with the nearest match or measurement of a view, -1 where it contradicts."""
+    def _compare(self, name: str, points: Float64Array) -> Float64Array:
+        """Log of the depth of points relative to the nearest match or measurement of a view; NaN if none is close."""
         from scipy.spatial import cKDTree
 
         view, measured = self._views[name], stored_points(self._store, name)
         to_view, width = invert_transform(view.camera_to_world), view.camera.width
         known = np.concatenate((self._array(name, "where"), measured.where))
-        votes = np.zeros(len(points))
+        ratio = np.full(len(points), np.nan)
         if not known.size or not len(points):
-            return votes
+            return ratio
         depth = np.concatenate((self._array(name, "depth"), transform_points(measured.points, to_view)[:, 2]))
         seen = transform_points(points, to_view)
         pixels = view.camera.project(seen)
@@ -194,9 +200,8 @@ class Matching:
         near = NEAR * math.hypot(view.camera.width, view.camera.height)
         distance, nearest = tree.query(pixels[inside], distance_upper_bound=near)
         close = np.isfinite(distance)
-        ratio = np.abs(np.log(seen[inside[close], 2] / depth[nearest[close]]))
-        votes[inside[close]] = np.where(ratio < AGREES, 1.0, np.where(ratio >= CONTRADICTS, -1.0, 0.0))
-        return votes
+        ratio[inside[close]] = np.log(seen[inside[close], 2] / depth[nearest[close]])
+        return ratio
 
 
 def viewing_angle(view: Outline, other: Outline) -> float:
@@ -330,7 +335,7 @@ def find_peaks(correlations: Float32Array) -> Peaks:
     """
     steps = correlations.shape[2]
     # A neighbour that sees only some of the steps would make a step in the score where its border is.
-    sees = np.isfinite(correlations).all(axis=2)
+    sees = np.asarray(np.isfinite(correlations).all(axis=2))
     values = np.where(sees[:, :, None], correlations, 0.0)
     count = sees.sum(axis=0)
     score = np.maximum(values, 0.0).sum(axis=0) / np.maximum(count, 1)[:, None]
@@ -338,7 +343,8 @@ def find_peaks(correlations: Float32Array) -> Peaks:
     middle = np.clip(place, 1, steps - 2)
     before, top, after = (score[every, middle + k] for k in (-1, 0, 1))
     curvature = 2 * top - before - after
-    higher = np.asarray(np.diff(score, axis=1, prepend=-np.inf) >= 0)
+    higher = np.ones(score.shape, np.bool_)
+    higher[:, 1:] = score[:, 1:] >= score[:, :-1]
     peak = higher & np.concatenate((~higher[:, 1:], np.ones((score.shape[0], 1), np.bool_)), axis=1)
     peak &= np.abs(np.arange(steps) - place[:, None]) > 1
     second = np.where(peak, score, 0.0).max(axis=1)
