@@ -70,7 +70,7 @@ AGREES, CONTRADICTS = 0.03, 0.06
 """Log depth up to which a match agrees with a neighbour, and from which it contradicts it."""
 APART = 0.01
 """Distance of matches from the view's own measurements, relative to the diagonal: 8 pixels at 640 x 480."""
-SPREAD_FACTOR, MAX_NOISE = 4.0, 0.08
+SPREAD_FACTOR, MAX_NOISE = 8.0, 0.08
 """The noise of the matches of a view is this multiple of the typical deviation from those of its neighbours, up to a
 limit. Errors of matches that are close to each other are alike, at depth edges in particular, and the normals are
 better if the depth follows each of them less closely."""
