@@ -45,15 +45,16 @@ that without, with 10 of 0.81 (every fourth of 60 frames)."""
 MIN_ANGLE, BEST_ANGLE, MAX_ANGLE = 2.0, 6.0, 15.0
 """Angle in degrees at which two views see the same points. Small ones determine no depth, at large ones patches look
 different. The neighbours closest to the second are chosen."""
-HALF = 4
-SPACING = 2
-"""A patch has 2 x 4 + 1 pixels a side. With 13 x 13 pixels patches include more than one surface, and the error of each
-view with its matches is larger by 5 %."""
+HALF, SPACING = 4, 2
+"""A patch has 9 x 9 pixels, of which every second one in both directions is compared. Patches of 13 x 13 pixels include
+more than one surface, and the error of each view with its matches is larger by 5 %; all pixels cost 2.7 times as much
+and lower it by less than 1 %."""
 CELL = 6
+"""Side in pixels of the cells of which one place is matched."""
 STEP = 0.016
-"""Step in log depth: half a pixel between views that see a point at 6 degrees."""
+"""Step in log depth: 0.85 pixels between views that see a point at 6 degrees. Smaller ones are no better."""
 STEPS = 21
-"""Steps to either side of the completed depth: a third nearer to a third farther."""
+"""Steps to either side of the completed depth, 0.71 to 1.40 times which is searched."""
 MIN_GRADIENT = 0.75
 """Root mean square of the gradient, in grey values of 255 a pixel; less is noise of a camera."""
 GREY_NOISE = 1.4
@@ -63,7 +64,7 @@ MIN_SCORE, MIN_ALONE = 0.3, 0.6
 MIN_LEAD = 0.03
 """Difference to the next peak of the score."""
 MIN_CURVATURE = 0.009
-"""Second difference of the score at its peak. At 0.01, 15 % fewer matches are found."""
+"""Second difference of the score at its peak; a score that is flatter determines no depth."""
 NEAR = 0.00625
 """Distance at which matches are compared, relative to the diagonal of the image: 5 pixels at 640 x 480."""
 AGREES, CONTRADICTS = 0.03, 0.06
