@@ -60,8 +60,9 @@ CLOSE_NEIGHBOURS, NEIGHBOUR_STEP = 4, 3
 of all: the network errs in another way in views from farther away."""
 MAX_ROUNDS = 6
 """Rounds after which the iteration ends even if views still move."""
-SETTLED = 2e-3
-"""Change of log depth in a round at which the rounds end; the next, last round changes still less."""
+SETTLED, SETTLED_MATCHED = 2e-3, 1.5e-3
+"""Change of log depth in a round at which the rounds end; the next, last round changes still less. Views with pictures
+start to exchange depth later, in round 2, and need the second limit to agree as well."""
 _STEPS = dict(zip(CrossCheck.PARTS, ("halves of the points", "check of the points"), strict=True))
 _STEPS |= dict(zip(Matching.PARTS, ("pictures", "matching", "check of the matches"), strict=True))
 _ALONE = ("statistics", "points", "relative", "measured", "response")  # further arrays of round 0
@@ -233,7 +234,8 @@ class Views:
         """Whether this round, of those with neighbours, is the last one, or none is needed."""
         if rounds is not None:
             return number >= rounds
-        settled = number > 1 and self.rounds[number - 1].moved < SETTLED
+        limit = SETTLED if self._matching is None else SETTLED_MATCHED
+        settled = number > 1 and self.rounds[number - 1].moved < limit
         return settled or number >= MAX_ROUNDS or not self._paired()
 
     def _paired(self) -> list[str]:
