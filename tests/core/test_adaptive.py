@@ -107,7 +107,7 @@ def test_what_is_chosen_is_what_is_said(rng, averaged):
         wanted = wanted / (1 + (np.array(spreads) / found.roughness) ** 2)
     np.testing.assert_allclose(found.weights, wanted, rtol=ROUNDING)
     mean_distance = math.sqrt(height * width / where.size)
-    assert found.stiffness == max(found.spacing, mean_distance) ** 2 / 2
+    assert found.stiffness == max(found.spacing, mean_distance) ** 2
     assert found.screening == 1 / (height**2 + width**2)
 
 

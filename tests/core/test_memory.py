@@ -10,16 +10,18 @@ import pytest
 from leadline.core.pipeline import complete
 
 SHAPE = (700, 900)  # large enough for what does not grow with the image to be negligible
-# Bytes a pixel beyond the inputs, two of the maps of the result included. Counted: 47.0 and 63.0.
-MOST = {"paper": 48.5, "best": 64.5}
+# Bytes a pixel beyond the inputs, two of the maps of the result included, by preset and spacing of the measurements.
+# Counted: 47.0, 31.7 and 66.7. Where measurements are close together, `best` solves at full resolution.
+MOST = {("paper", 8): 48.5, ("best", 8): 33.0, ("best", 5): 68.0}
 
 
-@pytest.mark.parametrize("preset", MOST)
-def test_a_completion_needs_no_more_memory_than_documented(preset):
+@pytest.mark.parametrize(("preset", "spacing"), MOST)
+def test_a_completion_needs_no_more_memory_than_documented(preset, spacing):
     rows, columns = np.indices(SHAPE)
     prior = (2 + np.sin(columns / 90) + np.cos(rows / 70)).astype(np.float32)
     sparse = np.zeros_like(prior)
-    sparse[::8, ::8] = prior[::8, ::8] ** 1.2 * (1 + 0.05 * np.sin(rows / 31)[::8, ::8])
+    some = np.s_[::spacing, ::spacing]
+    sparse[some] = prior[some] ** 1.2 * (1 + 0.05 * np.sin(rows / 31)[some])
     complete(prior, sparse, options=preset)  # compiles
     tracemalloc.start()
     try:
@@ -27,6 +29,8 @@ def test_a_completion_needs_no_more_memory_than_documented(preset):
         left, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert result.reconstruction.iterations > 2
-    assert peak / prior.size < MOST[preset]
-    assert left / prior.size < 9.5  # depth and calibrated prior; no part of the system stays alive with the result
+    assert result.reconstruction.iterations > 1
+    assert peak / prior.size < MOST[preset, spacing]
+    assert (
+        left / prior.size < 8.5 + 40 / spacing**2
+    )  # depth and calibrated prior; no part of the system stays alive with the result

@@ -12,7 +12,7 @@ import pytest
 from leadline.base.errors import NotConverged
 from leadline.core.fit.estimator import fit_response
 from leadline.core.options import CompletionOptions, FitOptions, ReconstructionOptions
-from leadline.core.solve import reconstruction
+from leadline.core.solve import nested, reconstruction
 from leadline.core.solve.system import System
 
 torch = pytest.importorskip("torch")
@@ -60,9 +60,9 @@ def held_estimate(monkeypatch):
     """The residual that the core estimates on coarser grids, from the first evaluation on; gradients hold it too."""
     estimate, found = reconstruction.estimate_residual, []
 
-    def held(grid):
+    def held(grid, **options):
         if not found:
-            found.append(estimate(grid))
+            found.append(estimate(grid, **options))
         return found[0]
 
     monkeypatch.setattr(reconstruction, "estimate_residual", held)
@@ -81,6 +81,30 @@ def test_prior_measurements_and_edge_weights(options, flow):
 
     assert check(depth, prior, values, **WHOLE)
     assert check(depth, prior, values, right, down, **WHOLE)
+
+
+@pytest.mark.usefixtures("held_estimate")
+def test_a_solve_at_half_the_resolution(monkeypatch):
+    """The measurements' way to the half grid and the solution's way back; what follows from the estimate is held."""
+    monkeypatch.setattr(nested, "COARSEST", 20)
+    monkeypatch.setattr(nested, "HALF_FROM", 1)
+    monkeypatch.setattr(nested.Grid, "similarity", np.float32(40.0))
+    interpolate_at, found = nested.Grid.interpolate_at, []
+
+    def held(*arguments):
+        if not found:
+            found.append(interpolate_at(*arguments))
+        return found[0]
+
+    monkeypatch.setattr(nested.Grid, "interpolate_at", held)
+    prior, measured, values, valid, *_ = problem()
+
+    def depth(prior, values):
+        out = lt.complete(prior, to_map(measured, values), valid, options=ADAPTIVE, flow=True)
+        return torch.nan_to_num(out.depth)
+
+    assert check(depth, prior, values, **WHOLE)
+    assert len(found) == 1  # the half grid was used
 
 
 def test_parameters_of_the_response():

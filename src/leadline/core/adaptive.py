@@ -33,7 +33,7 @@ pixels. The weights are isotropic: with weights that depend on the direction of 
 the iterations, and the mean absolute relative error decreases by 1 to 3 %. Before the solve they are lowered where the
 depth of solutions on coarser grids has an edge that t does not have (solve/nested.py).
 
-**Stiffness** d^2 / 2, the weight of the Laplacian, where d is the spacing or, if larger, the mean distance
+**Stiffness** d^2, the weight of the Laplacian, where d is the spacing or, if larger, the mean distance
 sqrt(pixels / measurements): measurements that are clustered leave gaps that are wider than their spacing. The solution
 is a thin plate near each measurement, which avoids sharp peaks, and a membrane at larger distances. **Screening**
 1 / diagonal^2, the weight of the residual itself: the residual decays over the size of the image. Both make the result
@@ -137,7 +137,7 @@ def adapt(
         if cell > 1:
             weights /= 1.0 + (variation / noise) ** 2
     edges, contrast = edge_weights(calibrated)
-    stiffness = min(max(spacing, mean_distance) ** 2 / 2, MAX_STIFFNESS)
+    stiffness = min(max(spacing, mean_distance) ** 2, MAX_STIFFNESS)
     screening = 1.0 / (height**2 + width**2)
     return Adapted(targets, weights, edges, stiffness, screening, spacing, cell, roughness, contrast)
 

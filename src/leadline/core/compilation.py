@@ -94,10 +94,12 @@ def _solver_tasks(general: bool) -> list[Callable[[], object]]:
     def adapt() -> None:
         prior, sparse = _example(np.float32)
         where = np.flatnonzero(sparse)
-        adaptive.adapt(prior, where, sparse.flat[where])
-        ones = np.ones(where.size)
-        half = nested.Grid(prior, where, ones, ones, ReconstructionOptions.paper()).halved()
-        nested.Estimate(half.calibrated, half.calibrated).refined(SHAPE)
+        found = adaptive.adapt(prior, where, sparse.flat[where])
+        measurements, options = (where, found.targets, found.weights), ReconstructionOptions.paper()
+        image = nested.Grid(prior, *measurements, options, adaptive.edge_weights(prior)[0], found.contrast)
+        half = image.halved()
+        half.interpolate(half.calibrated, prior)
+        half.interpolate_at(where, half.calibrated, prior)
 
     def encode() -> None:
         kernels.fix_unobserved(code)

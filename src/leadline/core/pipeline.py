@@ -317,10 +317,15 @@ def reconstruct_depth(
     return reconstruct(calibrated, pairs.where, pairs.measured, options, cache=cache, **known)
 
 
-def choose_system(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> ResidualProblem:
-    """The residual system that `reconstruct_depth` solves, for solvers of other packages; needs a measurement."""
+def choose_system(
+    pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions, *, halve: bool = True
+) -> ResidualProblem:
+    """The residual system that `reconstruct_depth` solves, for solvers of other packages; needs a measurement.
+
+    Without `halve` it has the resolution of the image.
+    """
     known = known_of_measurements(pairs, calibrated, options)
-    return residual_problem(calibrated, pairs.where, pairs.measured, options, **known)
+    return residual_problem(calibrated, pairs.where, pairs.measured, options, halve=halve, **known)
 
 
 def known_of_measurements(pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions) -> dict[str, Any]:

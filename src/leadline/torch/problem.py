@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leadline.core.adaptive import MAX_WEIGHT as LARGEST
 from leadline.core.inputs import Pairs
 from leadline.core.neighbours import MIN_NEIGHBOURS
 from leadline.core.noise import MAX_WEIGHT, MIN_WEIGHT
+from leadline.core.solve.nested import Half
 from leadline.core.solve.reconstruction import ResidualProblem
 from leadline.torch.solve import System
 from leadline.torch.stencils import Graph, unit_graph
@@ -48,6 +50,7 @@ class Problem:
 
 def item_problem(
     log_t: Tensor,
+    valid: Tensor,
     sparse: Tensor,
     noise: Tensor | None,
     edges: tuple[Tensor, Tensor] | None,
@@ -66,12 +69,14 @@ def item_problem(
     ----------
     log_t, sparse, noise : (H, W)
         Logarithm of the calibrated map, measurements and their standard deviations in metres.
+    valid : (H, W) bool
+        Pixels with a calibrated map.
     edges : (H, W - 1) and (H - 1, W), optional
         The caller's edge weights, which replace those of the core.
     pairs, chosen
         The measurements and the system of the core, from the same values.
-    free, connected : (H, W) bool
-        Pixels to solve for, and valid pixels with a neighbour.
+    free, connected : bool
+        Pixels to solve for, and valid pixels with a neighbour, on the grid of the system.
     work : torch.dtype
         Type of the weights and of the work vectors.
     screening : float
@@ -80,7 +85,6 @@ def item_problem(
         Let gradients flow through the weights that the core chose; otherwise they are held constant.
     """
     device = log_t.device
-    valid = torch.as_tensor(chosen.valid, device=device)
     where = torch.as_tensor(pairs.where, device=device)
     cells = None
     if chosen.adapted is not None and chosen.adapted.cell > 1:
@@ -95,6 +99,9 @@ def item_problem(
         weights = _flowing_weights(targets, noisy, pairs, chosen, cells)
     else:
         weights = _held_weights(log_sigma, pairs, chosen, device)
+    if chosen.half is not None:
+        targets, weights = _on_half_grid(targets, weights, chosen.half)
+        where = torch.as_tensor(chosen.where, device=device)
     graph = _graph(log_t, valid, edges, chosen, work, flow)
     data, bending = (
         torch.full((1, 1, 1), value / chosen.options.weight_gradient, dtype=work, device=device)
@@ -102,12 +109,12 @@ def item_problem(
     )
 
     def scatter(values: Tensor) -> Tensor:
-        empty = torch.zeros(log_t.numel(), dtype=torch.float64, device=device)
-        return empty.scatter(0, where, values).view(1, *log_t.shape)
+        empty = torch.zeros(chosen.valid.size, dtype=torch.float64, device=device)
+        return empty.scatter(0, where, values).view(1, *chosen.valid.shape)
 
     mass = data * connected.to(work) + scatter(weights).to(work)
-    system = System(free[None], valid[None], graph, mass, bending)
-    hard = np.ones(pairs.count, np.bool_) if chosen.weights is None else np.isinf(chosen.weights)
+    system = System(free[None], torch.as_tensor(chosen.valid, device=device)[None], graph, mass, bending)
+    hard = np.ones(chosen.where.size, np.bool_) if chosen.weights is None else np.isinf(chosen.weights)
     fixed = scatter(torch.where(torch.as_tensor(hard, device=device), targets, torch.zeros_like(targets)))
     rhs = scatter(weights * targets)
     with torch.no_grad():
@@ -118,9 +125,21 @@ def item_problem(
     return Problem(system, fixed, rhs, guess, start)
 
 
+def _on_half_grid(targets: Tensor, weights: Tensor, half: Half) -> tuple[Tensor, Tensor]:
+    """Mean target and summed weight of the measurements in each measured pixel of the half grid."""
+    place, shift = (torch.as_tensor(part, device=targets.device) for part in (half.place, half.shift))
+    empty = torch.zeros(half.grid.calibrated.size, dtype=targets.dtype, device=targets.device)
+    measured = torch.as_tensor(half.grid.where, device=targets.device)
+    total = empty.scatter_add(0, place, weights)[measured]
+    moments = empty.scatter_add(0, place, weights * (targets - shift))[measured]
+    return moments / total, total.clamp(max=LARGEST)
+
+
 def _held_weights(log_sigma: Tensor | None, pairs: Pairs, chosen: ResidualProblem, device: torch.device) -> Tensor:
     """The chosen weights, zero for hard measurements; of the noise only sigma itself is not held constant."""
     weights = np.full(pairs.count, np.inf) if chosen.weights is None else chosen.weights
+    if chosen.half is not None:
+        weights = chosen.half.weights
     soft = np.isfinite(weights)
     held = torch.as_tensor(np.where(soft, weights, 0.0), device=device)
     if log_sigma is None or pairs.log_sigma is None:
@@ -152,11 +171,11 @@ def _graph(
     work: torch.dtype,
     flow: bool,
 ) -> Graph:
-    graph = unit_graph(valid[None], work)
+    graph = unit_graph(torch.as_tensor(chosen.valid, device=log_t.device)[None], work)
     if edges is None and chosen.edges is None:
         return graph
     if edges is None and flow:
-        edges = edge_weights(log_t, valid, chosen.estimate)
+        edges = edge_weights(log_t, valid, chosen.estimate, halve=chosen.half is not None)
     elif edges is None:
         right, down = (torch.as_tensor(part, device=log_t.device) for part in chosen.edges or ())
         edges = (right, down)

@@ -15,14 +15,17 @@ from leadline.core.options import ReconstructionOptions
 from leadline.core.pipeline import choose_system
 from leadline.core.solve import kernels
 from leadline.core.solve.cg import DEFAULT_MAX_ITERATIONS, SolveStatus
+from leadline.core.solve.nested import Half
 from leadline.core.solve.reconstruction import ResidualProblem
+from leadline.core.solve.resolution import MIN_SHARE
 from leadline.core.solve.system import System as CompiledSystem
+from leadline.core.solve.system import unobserved
 from leadline.torch.align import Aligned
 from leadline.torch.problem import Problem, item_problem
 from leadline.torch.results import SOLVE_STATUSES
 from leadline.torch.shapes import Batch
 from leadline.torch.solve import Solution, System, self_adjoint_solve, solve, without_failures
-from leadline.torch.stencils import Graph, unit_graph
+from leadline.torch.stencils import Graph, halve_map, interpolate, unit_graph
 
 Backend = Literal["auto", "core", "tensor"]
 
@@ -49,13 +52,13 @@ class _Item:
 
     def compiled(self) -> CompiledSystem:
         return CompiledSystem(
-            self.chosen.valid, self.pairs.where, self.chosen.options, edges=self.edges, weights=self.chosen.weights
+            self.chosen.valid, self.chosen.where, self.chosen.options, edges=self.edges, weights=self.chosen.weights
         )
 
 
 @dataclass(frozen=True)
 class _Solved:
-    """The field of one image, (H, W), and how it was reached."""
+    """The field of one image, on the grid of its system, and how it was reached."""
 
     field: Tensor
     iterations: int
@@ -79,7 +82,7 @@ def reconstruct_batch(
         solved = [_solve_compiled(batch, aligned, k, item, flow) for k, item in enumerate(items)]
     else:
         solved = _solve_tensors(batch, aligned, items, flow, check_every)
-    depths = [_depth(batch, aligned, k, items[k], item.field) for k, item in enumerate(solved)]
+    depths = [_depth(batch, aligned, k, items[k], item.field, flow) for k, item in enumerate(solved)]
     device = batch.prior.device
     return Reconstructed(
         torch.stack(depths),
@@ -153,7 +156,7 @@ def _choose(
     """The system of one image as the core chooses it; None without a measurement."""
     if pairs.count == 0:
         return None
-    chosen = choose_system(pairs, calibrated, options)
+    chosen = choose_system(pairs, calibrated, options, halve=batch.edges is None)
     edges: tuple[Any, Any] | None = chosen.edges
     if batch.edges is not None:
         right, down = (part[k].detach().float().cpu().numpy() for part in batch.edges)
@@ -196,11 +199,20 @@ class _CompiledAdjoint:
 def _solve_tensors(
     batch: Batch, aligned: Aligned, items: list[_Item | None], flow: bool, check_every: int
 ) -> list[_Solved]:
-    """All images of the batch at once, as tensor operations."""
+    """All images of the batch whose systems have the same resolution at once, as tensor operations."""
     results = [_nothing(log_t) for log_t in aligned.log_t]
     present = [(k, item) for k, item in enumerate(items) if item is not None]
-    if not present:
-        return results
+    for shape in {item.chosen.valid.shape for _, item in present}:
+        group = [(k, item) for k, item in present if item.chosen.valid.shape == shape]
+        for (k, _), solved in zip(group, _solve_group(batch, aligned, group, flow, check_every), strict=True):
+            results[k] = solved
+    return results
+
+
+def _solve_group(
+    batch: Batch, aligned: Aligned, present: list[tuple[int, _Item]], flow: bool, check_every: int
+) -> list[_Solved]:
+    """The images with these numbers, whose systems have the same resolution, at once."""
     # Of the compiled systems only the roles of the pixels are used, which they find by connected components.
     problem = Problem.stack([_problem(batch, aligned, k, item, item.compiled(), flow) for k, item in present])
     options = present[0][1].chosen.options
@@ -217,9 +229,7 @@ def _solve_tensors(
     )
     iterations, residuals = solution.iterations.tolist(), solution.residual.tolist()
     statuses = _statuses(solution, options.tolerance, limit)
-    for place, (k, _) in enumerate(present):
-        results[k] = _Solved(solution.field[place], iterations[place], residuals[place], statuses[place])
-    return results
+    return [_Solved(*values) for values in zip(solution.field, iterations, residuals, statuses, strict=True)]
 
 
 def _statuses(solution: Solution, tolerance: float, limit: int) -> list[SolveStatus]:
@@ -239,6 +249,7 @@ def _problem(batch: Batch, aligned: Aligned, k: int, item: _Item, compiled: Comp
     code = torch.as_tensor(compiled.operator.code[1:-1, 1:-1].copy(), device=batch.prior.device)
     return item_problem(
         aligned.log_t[k],
+        aligned.usable[k],
         batch.sparse[k],
         None if batch.noise is None else batch.noise[k],
         None if batch.edges is None else (batch.edges[0][k], batch.edges[1][k]),
@@ -252,9 +263,11 @@ def _problem(batch: Batch, aligned: Aligned, k: int, item: _Item, compiled: Comp
     )
 
 
-def _depth(batch: Batch, aligned: Aligned, k: int, item: _Item | None, field: Tensor) -> Tensor:
+def _depth(batch: Batch, aligned: Aligned, k: int, item: _Item | None, field: Tensor, flow: bool) -> Tensor:
     """t exp(r) with the exact measurements written back."""
     inputs, pairs = aligned.items[k]
+    if item is not None and item.chosen.half is not None:
+        field = _interpolated(aligned, k, item.chosen.half, field, flow)
     depth = torch.exp(aligned.log_t[k] + field).to(batch.sparse.dtype)
     depth = torch.where(aligned.usable[k], depth, torch.full_like(depth, torch.nan))
     exact = np.zeros(batch.prior.shape[1:], np.bool_)
@@ -262,6 +275,16 @@ def _depth(batch: Batch, aligned: Aligned, k: int, item: _Item | None, field: Te
     if item is not None:
         exact.flat[pairs.where[item.chosen.exact]] = True
     return torch.where(torch.as_tensor(exact, device=depth.device), batch.sparse[k], depth)
+
+
+def _interpolated(aligned: Aligned, k: int, half: Half, field: Tensor, flow: bool) -> Tensor:
+    """The residual of an image from that at half its resolution; the weights of pixels flow or are held constant."""
+    pairs, valid, log_t = aligned.items[k][1], aligned.usable[k], aligned.log_t[k]
+    t = torch.exp(log_t if flow else log_t.detach())
+    known = torch.as_tensor(np.isfinite(half.grid.calibrated), device=t.device)
+    fine = interpolate(field, halve_map(t, valid), known, t, float(half.grid.similarity), MIN_SHARE)
+    alone = torch.as_tensor(unobserved(valid.cpu().numpy(), pairs.where), device=t.device)
+    return torch.where(alone, torch.zeros_like(fine), fine)
 
 
 def _nothing(log_t: Tensor) -> _Solved:

@@ -1,4 +1,4 @@
-"""Graph Laplacians of images, as differences of shifted tensors.
+"""Graph Laplacians of images, as differences of shifted tensors, and the transfer from and to half the resolution.
 
 A graph is a set of edge weights between neighbouring pixels. The batch comes first: fields are (B, H, W). The Laplacian
 is formed from differences of neighbours, so that its rounding error is relative to the gradient and not to the value.
@@ -130,3 +130,59 @@ def unit_graph(valid: Tensor, dtype: torch.dtype = torch.float32) -> Graph:
     right = valid[..., :, 1:] & valid[..., :, :-1]
     down = valid[..., 1:, :] & valid[..., :-1, :]
     return Graph(right.to(dtype), down.to(dtype))
+
+
+def halve_map(values: Tensor, valid: Tensor) -> Tensor:
+    """Mean over the valid ones of each two by two pixels, (H, W) to half the size; 1 where none is valid."""
+    height, width = values.shape
+    margin = (0, width % 2, 0, height % 2)
+    total, count = (
+        pad(part, margin).unfold(0, 2, 2).unfold(1, 2, 2).sum(dim=(-2, -1))
+        for part in (torch.where(valid, values, torch.zeros_like(values)), valid.to(values))
+    )
+    return torch.where(count > 0, total / count.clamp(min=1), torch.ones_like(total))
+
+
+def halve_edges(right: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
+    """Edge weights at half the resolution, as `leadline.core.solve.resolution` forms them."""
+    return _halve_rows(right), _halve_rows(down.mT).mT
+
+
+def _halve_rows(right: Tensor) -> Tensor:
+    inner, across = pad(right[:, 0::2], (0, 1), value=1.0), right[:, 1::2]
+    a, b, c = inner[:, : across.shape[1]], across, inner[:, 1 : across.shape[1] + 1]
+    series = (4.0 * a * b * c / (b * c + 2.0 * a * c + a * b)).clamp(max=1.0)
+    if len(series) % 2:
+        series = torch.cat((series, series[-1:]))
+    return 0.5 * (series[0::2] + series[1::2])
+
+
+def interpolate(field: Tensor, guide: Tensor, known: Tensor, t: Tensor, similarity: float, least: float) -> Tensor:
+    """A field at twice the resolution, as `leadline.core.solve.resolution` does.
+
+    Parameters
+    ----------
+    field, guide, known : (h, w)
+        The coarse field, the coarse map of t, and where it is valid.
+    t : (H, W)
+        Positive, also where it is not valid.
+    similarity, least : float
+        The factor of a pixel is least + 1 / (1 + similarity d^2)^2, d = (t - u) / (t + u) with u of the guide.
+    """
+    total, weight = torch.zeros_like(t), torch.zeros_like(t)
+    for rows, row_share in _coarse_indices(t.shape[0], field.shape[0], t.device):
+        for columns, column_share in _coarse_indices(t.shape[1], field.shape[1], t.device):
+            corner = rows[:, None], columns
+            ratio = (t - guide[corner]) / (t + guide[corner])
+            factor = row_share * column_share * (least + 1.0 / (1.0 + similarity * ratio**2) ** 2)
+            factor = torch.where(known[corner], factor, torch.zeros_like(factor))
+            total = total + factor * field[corner]
+            weight = weight + factor
+    return total / torch.where(weight > 0, weight, torch.ones_like(weight))
+
+
+def _coarse_indices(size: int, coarse: int, device: torch.device) -> tuple[tuple[Tensor, float], tuple[Tensor, float]]:
+    """For each fine row or column the coarse one that contains it, and the next one on its side, with their shares."""
+    fine = torch.arange(size, device=device)
+    near = fine // 2
+    return (near, 3.0), ((near + 2 * (fine % 2) - 1).clamp(0, coarse - 1), 1.0)

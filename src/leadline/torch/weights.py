@@ -3,8 +3,8 @@
 The formulas are those of `leadline.core.adaptive` and `leadline.core.noise`, where they are explained. What is discrete
 stays as the core chose it: the neighbours of each measurement, the spacing that follows from them (and with it the
 stiffness), and whether a measurement is of a pixel or of a cell. So does the residual that the core estimates on
-coarser grids before it chooses the edges. Medians and trimmed means are differentiable almost everywhere; their
-gradients go to the values that were selected.
+coarser grids before it chooses the edges, and what follows from it on the half grid. Medians and trimmed means are
+differentiable almost everywhere; their gradients go to the values that were selected.
 """
 
 from __future__ import annotations
@@ -28,15 +28,22 @@ from leadline.core.adaptive import (
 )
 from leadline.core.neighbours import Neighbours, nearest_others
 from leadline.core.solve.nested import Estimate
+from leadline.torch.stencils import halve_edges, halve_map
 
 
-def edge_weights(log_t: Tensor, valid: Tensor, estimate: Estimate | None) -> tuple[Tensor, Tensor]:
-    """Weights towards the right and the lower neighbour, (H, W - 1) and (H - 1, W).
+def edge_weights(
+    log_t: Tensor, valid: Tensor, estimate: Estimate | None, *, halve: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Weights towards the right and the lower neighbour, (H, W - 1) and (H - 1, W), or at half the resolution.
 
     They follow from the gradient of t and, with the core's estimate of the residual, which is held constant, from that
     of the depth beyond its slope.
     """
     right, lower = _pair_weights(*_gradients(log_t, valid))
+    if halve:
+        right, lower = halve_edges(right, lower)
+        log_t = torch.log(halve_map(torch.exp(log_t), valid))
+        valid = halve_map(valid.to(log_t), torch.ones_like(valid)) > 0
     if estimate is None:
         return right, lower
     residual, slope = (torch.as_tensor(part, device=log_t.device) for part in (estimate.residual, estimate.slope))

@@ -22,7 +22,7 @@ from leadline.core.neighbours import Neighbours
 from leadline.core.options import ReconstructionOptions
 from leadline.core.solve import kernels
 from leadline.core.solve.cg import Solution, SolveStatus
-from leadline.core.solve.nested import Estimate, Grid, estimate_residual
+from leadline.core.solve.nested import Estimate, Grid, Half, estimate_residual, is_resolved_by_half
 from leadline.core.solve.system import System
 
 
@@ -126,16 +126,20 @@ def _equal(new: Any, old: Any) -> bool:
 class ResidualProblem:
     """The residual system of one image, as the options choose it, and the values that its measurements prescribe.
 
+    Its grid is the image or, with `half`, that of half the resolution.
+
     Attributes
     ----------
     valid : (H, W) bool
         Pixels between which differences count.
+    where : (n,) intp
+        Flat indices of the measured pixels.
     targets : (n,) float64
         Log residual of each measurement.
     weights : (n,) float64 or None
         Weight of each measurement in units of the gradient weight, infinite for a hard one; None if all are hard.
-    exact : (n,) bool
-        Measurements that are returned bit for bit.
+    exact : bool array
+        Measurements of the image that are returned bit for bit.
     edges : two float32 arrays or None
         Weights towards the right and the lower neighbour; None if all are 1.
     options : ReconstructionOptions
@@ -144,9 +148,12 @@ class ResidualProblem:
         How the weights were chosen, with ``system="adaptive"``.
     estimate : Estimate or None
         The residual from coarser grids, where the iteration starts; the edge weights follow from it and from t.
+    half : Half or None
+        How the image follows from the solution, if that has half the image's resolution.
     """
 
     valid: BoolArray
+    where: IndexArray
     targets: Float64Array
     weights: Float64Array | None
     exact: BoolArray
@@ -154,6 +161,7 @@ class ResidualProblem:
     options: ReconstructionOptions
     adapted: Adapted | None = None
     estimate: Estimate | None = None
+    half: Half | None = None
 
 
 def residual_problem(
@@ -165,20 +173,35 @@ def residual_problem(
     weights: Float64Array | None = None,
     neighbours: Neighbours | None = None,
     cells: bool = True,
+    halve: bool = True,
 ) -> ResidualProblem:
-    """The system that `reconstruct` solves; the arguments are its own."""
+    """The system that `reconstruct` solves; the arguments are its own.
+
+    Without `halve` the grid is always the image.
+    """
     valid = np.isfinite(calibrated)
     exact = np.ones(where.size, np.bool_) if weights is None else np.isinf(weights)
     if options.system != "adaptive":
         targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
-        return ResidualProblem(valid, targets, weights, exact, None, options)
+        return ResidualProblem(valid, where, targets, weights, exact, None, options)
     adapted = adapt(calibrated, where, measured, neighbours, cells=cells)
     weights = adapted.weights if weights is None else np.minimum(weights, adapted.weights)
     options = replace(options, system="fixed", weight_data=adapted.screening, weight_laplacian=adapted.stiffness)
-    estimate = estimate_residual(Grid(calibrated, where, adapted.targets, weights, options))
+    assert adapted.edges is not None  # of the image; from here on only the grid has them
+    measurements, half = (where, adapted.targets, weights), None
+    grid = Grid(calibrated, *measurements, options, adapted.edges, adapted.contrast)
+    adapted = replace(adapted, edges=None)
+    if halve and is_resolved_by_half(adapted.spacing, calibrated.size):
+        grid = grid.halved()
+        estimate = estimate_residual(grid, solve=True)
+        half = Half.of(grid, estimate, calibrated, *measurements)
+        grid, valid = half.grid, np.isfinite(grid.calibrated)
+    else:
+        estimate = estimate_residual(grid)
     if estimate is not None:
-        edge_weights(estimate.depth(calibrated), estimate.slope, adapted.edges)
-    return ResidualProblem(valid, adapted.targets, weights, exact, adapted.edges, options, adapted, estimate)
+        edge_weights(estimate.depth(grid.calibrated), estimate.slope, grid.edges)
+    system = grid.where, grid.targets, grid.weights, exact, grid.edges, grid.options
+    return ResidualProblem(valid, *system, adapted, estimate, half)
 
 
 def reconstruct(
@@ -207,19 +230,23 @@ def reconstruct(
     problem = residual_problem(
         calibrated, where, measured, options, weights=weights, neighbours=neighbours, cells=cells
     )
-    targets, exact, adapted = problem.targets, problem.exact, problem.adapted
+    targets, exact, adapted, half = problem.targets, problem.exact, problem.adapted, problem.half
+    inputs = problem.valid, problem.where, problem.options
     if cache is None:
-        system = System(problem.valid, where, problem.options, edges=problem.edges, weights=problem.weights)
+        system = System(*inputs, edges=problem.edges, weights=problem.weights)
     else:
-        system = cache.system(problem.valid, where, problem.options, problem.edges, problem.weights)
+        system = cache.system(*inputs, problem.edges, problem.weights)
     start = None if problem.estimate is None else system.padded_field(problem.estimate.residual)
-    if adapted is not None:
-        adapted = replace(adapted, edges=None)
-    del problem  # the system has copied the edge weights, and `start` the estimate
+    del problem, inputs  # the system has copied the edge weights, and `start` the estimate
     solution = system.solve(targets, start=start) if cache is None else cache.solve(system, targets, start)
     del system  # and with it the levels of the preconditioner, before the result needs memory
-    depth = np.empty(calibrated.shape, measured.dtype)
-    kernels.correct_depth[len(depth)](calibrated, solution.field, depth)
+    if half is None:
+        depth = np.empty(calibrated.shape, measured.dtype)
+        kernels.correct_depth[len(depth)](calibrated, solution.field, depth)
+    else:
+        residual = half.interpolate(solution.interior, calibrated, where)
+        np.exp(residual, out=residual)
+        depth = np.multiply(residual, calibrated, out=residual).astype(measured.dtype, copy=False)
     depth.ravel()[where[exact]] = measured[exact]
     statistics = solution.status, solution.iterations, solution.residual, solution.history
     return depth, Reconstruction(*statistics, adapted)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from leadline.base.arrays import BoolArray, Float32Array, Float64Array, FloatArray, IndexArray
 from leadline.base.errors import InputError, param
@@ -68,11 +68,7 @@ class System:
         checked = np.full(where.size, np.inf) if weights is None else _check_weights(weights, where.size)
         hard = np.isinf(checked)
         self._soft_weights = np.where(hard, 0.0, checked)
-        role = np.full((valid.shape[0] + 2, valid.shape[1] + 2), kernels.INVALID_ROLE, np.uint8)
-        role[1:-1, 1:-1] = valid  # True is FREE_ROLE
-        role[self.where] = np.where(hard, np.uint8(kernels.FIXED_ROLE), np.uint8(kernels.SOFT_ROLE))
-        if not valid.all():  # otherwise there is only one component
-            kernels.fix_unobserved(role)
+        role = pixel_roles(valid, where, hard)
         code = np.zeros_like(role)
         kernels.encode(role, code)
         data = options.weight_data / options.weight_gradient
@@ -165,6 +161,22 @@ class System:
             return ThinPlateCycle(self._hierarchy)  # a new one for each solve, which may increase its damping
         self._membrane_cycle = self._membrane_cycle or MembraneCycle(self._hierarchy)
         return self._membrane_cycle
+
+
+def pixel_roles(valid: BoolArray, where: IndexArray, hard: BoolArray | bool = False) -> NDArray[np.uint8]:
+    """The padded roles of kernels.py, with hard or soft measurements; components without one are fixed."""
+    role = np.pad(valid.astype(np.uint8), 1)  # True is FREE_ROLE
+    row, column = np.divmod(where, valid.shape[1])
+    role[row + 1, column + 1] = np.where(hard, np.uint8(kernels.FIXED_ROLE), np.uint8(kernels.SOFT_ROLE))
+    if not valid.all():  # otherwise there is only one component
+        kernels.fix_unobserved(role)
+    return role
+
+
+def unobserved(valid: BoolArray, where: IndexArray) -> BoolArray:
+    """Valid pixels, (H, W), that no path of valid pixels connects to a measurement; their residual is zero."""
+    found: BoolArray = pixel_roles(valid, where)[1:-1, 1:-1] == kernels.FIXED_ROLE
+    return found
 
 
 def _check_weights(weights: ArrayLike, count: int) -> Float64Array:
