@@ -3,7 +3,8 @@
 Round 0 completes each view alone. From it follow the neighbours of each view (`overlap`) and which of them agree with
 it (`agreement`). In every later round a view is completed again with what its neighbours say, as soft measurements
 (`evidence`). The rounds end when the views hardly move any more. With ``outliers="single"`` the measurements of all
-views are checked against each other before the first round (`crosscheck`).
+views are checked against each other before the first round (`crosscheck`). Views with pictures get further
+measurements of their own, by matching the pictures (`matching`).
 
 **What a view knows of itself is never evidence for it.** The measurements of the neighbours are independent of the
 view. Their completed depth is used from the second round on, when it contains the measurements of all. It then contains
@@ -17,7 +18,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,11 @@ from leadline.views.evidence import (
 )
 from leadline.views.inputs import MapInput, NoiseInput, PriorInput, View
 from leadline.views.job import ViewJob, require_computed
+from leadline.views.matching import ENOUGH, Matching
 from leadline.views.overlap import Outline, coarse_points, find_neighbours
 from leadline.views.pose_check import remaining_deviation, without_wrong_poses
 from leadline.views.responses import depth_by_response, nearest_responses, response_numbers
+from leadline.views.rounds import Round, with_round
 from leadline.views.store import FolderStore, MemoryStore, Store, part_of, stored_points
 
 POINT_NEIGHBOURS = 24
@@ -58,30 +61,12 @@ CLOSE_NEIGHBOURS, NEIGHBOUR_STEP = 4, 3
 of all: the network errs in another way in views from farther away."""
 MAX_ROUNDS = 6
 """Rounds after which the iteration ends even if views still move."""
-SETTLED = 2e-3
-"""Change of log depth in a round at which the rounds end; the next, last round changes still less."""
+SETTLED, SETTLED_MATCHED = 2e-3, 1.5e-3
+"""Change of log depth in a round at which the rounds end; the next, last round changes still less. Views with pictures
+start to exchange depth later, in round 2, and need the second limit to agree as well."""
 _STEPS = dict(zip(CrossCheck.PARTS, ("halves of the points", "check of the points"), strict=True))
+_STEPS |= dict(zip(Matching.PARTS, ("pictures", "matching", "check of the matches"), strict=True))
 _ALONE = ("statistics", "points", "relative", "measured", "response")  # further arrays of round 0
-
-
-@dataclass(frozen=True)
-class Round:
-    """Statistics of a round, means over the views.
-
-    Attributes
-    ----------
-    number : int
-        0 for the completion of each view alone.
-    moved : float
-        Median change of log depth since the round before; NaN in round 0.
-    disagreement : float
-        Median of |log D - log C|, where C is the depth of the neighbours carried into the view, from the round before;
-        NaN if no view has a neighbour, and for round 0 before round 1 has been computed.
-    """
-
-    number: int
-    moved: float
-    disagreement: float
 
 
 class Views:
@@ -136,6 +121,7 @@ class Views:
         self._store: Store = MemoryStore()
         self._neighbours: dict[str, tuple[str, ...]] = {}
         self._check: CrossCheck | None = None
+        self._matching: Matching | None = None
         self._prepared = False
 
     def add(
@@ -147,6 +133,7 @@ class Views:
         camera_to_world: ArrayLike,
         noise: NoiseInput = None,
         valid: MapInput | None = None,
+        image: MapInput | None = None,
     ) -> None:
         """Add a view; it is read when it is needed.
 
@@ -161,6 +148,9 @@ class Views:
             Of the size of the maps, and able to project points.
         camera_to_world : (4, 4) array
             The pose: the transform from the camera's frame to that of the world, in metres.
+        image : (H, W) or (H, W, 3) array, file or function, optional
+            The picture, to which camera and pose must belong: further points are measured by matching it with those of
+            the neighbours.
 
         Raises
         ------
@@ -169,7 +159,7 @@ class Views:
         """
         if name in self._views:
             raise InputError(f"{param('name')} {name!r} was added before; every view needs a name of its own.")
-        self._views[name] = View(name, prior, sparse, camera, camera_to_world, noise, valid)  # type: ignore[arg-type]
+        self._views[name] = View(name, prior, sparse, camera, camera_to_world, noise, valid, image)  # type: ignore[arg-type]
         self._prepared = False
 
     def neighbours(self, name: str) -> tuple[str, ...]:
@@ -245,7 +235,8 @@ class Views:
         """Whether this round, of those with neighbours, is the last one, or none is needed."""
         if rounds is not None:
             return number >= rounds
-        settled = number > 1 and self.rounds[number - 1].moved < SETTLED
+        limit = SETTLED if self._matching is None else SETTLED_MATCHED
+        settled = number > 1 and self.rounds[number - 1].moved < limit
         return settled or number >= MAX_ROUNDS or not self._paired()
 
     def _paired(self) -> list[str]:
@@ -262,7 +253,7 @@ class Views:
             return
         facts = {"options": asdict(self.options), "views": [view.facts() for view in self._views.values()]}
         self._store = MemoryStore() if self._folder is None else FolderStore(self._folder, facts)
-        self._neighbours, self._check = {}, None
+        self._neighbours, self._check, self._matching = {}, None, None
         self._compute(0, self._views, workers)
         self._share_responses()
         outlines = {
@@ -278,6 +269,10 @@ class Views:
             for part in CrossCheck.PARTS:
                 self._compute(0, self._views, workers, part)
             self._check.fit_limits()
+        if self._paired() and any(view.image is not None for view in self._views.values()):
+            self._matching = Matching(self._store, self._views, self._neighbours, outlines)
+            for part in Matching.PARTS:
+                self._compute(0, self._views, workers, part)
         self.rounds = [Round(0, math.nan, math.nan)]
         self._prepared = True
 
@@ -317,9 +312,10 @@ class Views:
 
     def compute_one(self, number: int, name: str, part: str) -> None:
         """Compute and store one view of a round or of another part of the store."""
-        if self._check is not None and part in CrossCheck.PARTS:
-            self._store.put(part, name, self._check.compute(part, name))
-            return
+        for step in (self._check, self._matching):
+            if step is not None and part in step.PARTS:
+                self._store.put(part, name, step.compute(part, name))
+                return
         view, (completion, numbers) = self._views[name], self._complete(name, number)
         depth = completion.depth.astype(np.float32)
         arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
@@ -338,17 +334,8 @@ class Views:
         self._store.put(part, name, arrays)
 
     def record(self, number: int, statistics: list[Float64Array]) -> None:
-        """Append the statistics of a round to `rounds`, from the numbers of its views.
-
-        They are the change in the round, and the disagreement with the neighbours after and before it.
-        """
-        table = np.array(statistics, np.float64).reshape(-1, 3)
-        known = [column[~np.isnan(column)] for column in table.T]
-        moved, after, before = (float(column.mean()) if column.size else math.nan for column in known)
-        if number:
-            self.rounds = [*self.rounds[:number], Round(number, moved, after)]
-        if number == 1:
-            self.rounds[0] = Round(0, math.nan, before)
+        """Append the statistics of a round to `rounds`, from the numbers of its views."""
+        self.rounds = with_round(self.rounds, number, statistics)
 
     def _complete(self, name: str, number: int, uncertainty: bool = False) -> tuple[Completion, Float64Array]:
         """A view in a round, its change since the last one, and its disagreement after and before it."""
@@ -375,9 +362,11 @@ class Views:
         close = range(min(CLOSE_NEIGHBOURS, len(neighbours)))
         chosen = {k: surfaces[k] for k in sorted({*close, *range(0, len(neighbours), NEIGHBOUR_STEP)})}
         carried = from_depth(own, chosen, trust)
-        measured = from_measurements(own, [self._points(other) for other in neighbours], trust)
+        evidence = [] if self._matching is None else [self._matching.evidence(name, sparse)]
+        if not evidence or evidence[0].where.size < ENOUGH:
+            evidence.append(from_measurements(own, [self._points(other) for other in neighbours], trust))
         # Before the first round each depth contains its own measurements alone: as evidence it is worse than nothing.
-        return carried, [measured] if number == 1 else [measured, carried]
+        return carried, evidence if number == 1 else [*evidence, carried]
 
     def _compared(self, name: str, others: tuple[str, ...]) -> tuple[DepthMap, IndexArray, list[Float64Array]]:
         """What shows whether a pose is wrong: the depth of a view alone, where it is measured, and others' points."""
