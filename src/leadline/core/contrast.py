@@ -31,7 +31,7 @@ import numpy as np
 
 from leadline.base.arrays import BoolArray, Float32Array, Float64Array, IndexArray
 
-SHARES = np.linspace(0.05, 1.0, 20)
+SHARES = np.linspace(0.05, 1.0, 20, dtype=np.float32)
 """The shares among which the best is chosen. With 0 the prior would be constant, and its edges would be lost."""
 PENALTY = 0.05
 """Mean loss that taking away all contrast must save."""
@@ -39,7 +39,7 @@ CONFIDENCE = 1.645
 """Standard errors of the mean in the upper bound: that of one-sided 95 %. Each measurement is in several pairs, so that
 their number counts, and not that of the pairs."""
 MIN_PAIRS = 40  # with fewer their standard error is not known well
-MAX_MEASUREMENTS = 16_384  # about as many are compared; more change the share by less than the step between two shares
+MAX_MEASUREMENTS = 4_096  # about as many are compared
 LEAST_VARIATION = 1e-3  # log depth: below it differences of measurements are rounding errors of the sensor
 
 
@@ -61,10 +61,15 @@ def confirmed_share(calibrated: Float32Array, where: IndexArray, log_t: Float64A
         return 1.0
     of_prior, measured = log_t[first] - log_t[second], log_s[first] - log_s[second]
     scale = max(float(np.median(np.abs(measured))), LEAST_VARIATION)
-    deviations = (measured - SHARES[:, None] * of_prior) / scale
-    losses = np.log1p(deviations * deviations)
+    losses: Float32Array = (measured / scale).astype(np.float32) - SHARES[:, None] * (of_prior / scale).astype(
+        np.float32
+    )
+    losses *= losses
+    losses += np.float32(1.0)
+    np.log(losses, out=losses)
     losses -= losses[-1].copy()
-    errors = np.std(losses, axis=1) / math.sqrt(np.unique(np.concatenate((first, second))).size)
+    compared = np.count_nonzero(np.bincount(first, minlength=where.size) + np.bincount(second, minlength=where.size))
+    errors = np.std(losses, axis=1) / math.sqrt(compared)
     bounds = np.mean(losses, axis=1) + CONFIDENCE * errors + PENALTY * (1.0 - SHARES)
     return float(SHARES[np.argmin(bounds)])
 
