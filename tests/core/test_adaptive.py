@@ -278,7 +278,7 @@ def reconstructed(t, where, measured):
     options = ReconstructionOptions.paper(weight_data=found.screening, weight_laplacian=found.stiffness, tolerance=1e-4)
     system = System(np.isfinite(t), where, options, edges=found.edges, weights=found.weights)
     solution = system.solve(found.targets)
-    depth = t * np.exp(solution.interior)
+    depth = np.exp(found.flattened(np.log(t)) + solution.interior)
     depth.flat[where] = measured
     return depth, found
 

@@ -207,7 +207,7 @@ def test_text_and_dictionary(plain):
     text = str(plain)
     assert f"67 x 50 pixels, {HIT.sum()} measurements" in text
     assert f"exponent {plain.fit.response.exponent:.4g}" in text
-    assert f"({plain.reconstruction.iterations} iterations" in text
+    assert f"({plain.reconstruction.iterations} iteration" in text
     assert max(map(len, text.splitlines())) < 200
     values = json.loads(json.dumps(plain.to_dict()))
     assert values["reconstruction"]["residual"] == plain.reconstruction.residual
