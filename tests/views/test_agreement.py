@@ -42,3 +42,19 @@ def test_a_view_without_measurements_contradicts_nothing() -> None:
     nothing = np.empty(0, np.intp)
     trust = Contradictions(DepthMap(WALL, CAMERA, np.eye(4)), nothing, {0: surface(0.8 * WALL)}).trust
     assert trust(np.arange(10), np.zeros(10, np.intp)).all()
+
+
+def test_where_a_neighbour_contradicts_many_measurements_nothing_of_it_is_used() -> None:
+    """Not even at the measurements in between that agree by chance."""
+    box = WALL.copy()
+    box[4:24, 4:28] = 1.6
+    box[4:24, 14:18] = 2.0
+    columns = np.indices(WALL.shape)[1]
+    measured = MEASURED[(box.flat[MEASURED] < 2) | (columns.flat[MEASURED] >= 40) | (columns.flat[MEASURED] == 16)]
+    surfaces = {k: surface(rough(depth, k)) for k, depth in enumerate((WALL, WALL, WALL, box))}
+    trust = Contradictions(DepthMap(WALL, CAMERA, np.eye(4)), measured, surfaces).trust
+    between = np.flatnonzero((abs(columns - 15.5) < 1) & (abs(np.indices(WALL.shape)[0] - 14) < 6))
+    right = np.flatnonzero(columns >= 56)
+    assert not trust(between, np.full(between.size, 3)).any()
+    assert trust(between, np.zeros(between.size, np.intp)).all()
+    assert trust(right, np.full(right.size, 3)).all()

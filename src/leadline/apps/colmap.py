@@ -17,7 +17,7 @@ from leadline.base.errors import FileError, InputError, param
 from leadline.core.options import CompletionOptions
 
 if TYPE_CHECKING:
-    from leadline.views.views import Round
+    from leadline.views.rounds import Round
 
 EXAMPLES = """\b
 Examples:

@@ -33,7 +33,7 @@ from leadline.io.views.gsplat import write_gsplat
 from leadline.io.views.maps import DepthMaps, stem_of
 from leadline.io.views.nerfstudio import check_dn_splatter, check_nerfstudio, write_dn_splatter, write_nerfstudio
 from leadline.io.views.splatting import check_3dgs, write_3dgs, write_lichtfeld
-from leadline.views.views import Round
+from leadline.views.rounds import Round
 
 ExportFormat = Literal["3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfeld"]
 EXPORTS: tuple[ExportFormat, ...] = get_args(ExportFormat)
@@ -112,7 +112,7 @@ class ModelJob:
         self._check_count(image, points()[0].depth)
         pose = invert_transform(image.transform)
         pose[:3, 3] *= self.limits.scale
-        return PosedFrame(self._files(image, picture), camera, pose, points)
+        return PosedFrame(self._files(image, picture), camera, pose, points, matched=True)
 
     def _complete(self, image: ColmapImage) -> Outcome:
         self._check_name(image)

@@ -46,6 +46,9 @@ class PosedFrame:
         In metres; x right, y down, z forward.
     measure : callable, optional
         Returns the measurements and their standard deviations, (H, W) metres. It is pickled for worker processes.
+    matched : bool
+        Whether the picture is matched with those of the neighbours; camera and pose must be those of the picture, not
+        of a depth sensor beside it.
     """
 
     files: FrameFiles
@@ -53,6 +56,7 @@ class PosedFrame:
     camera_to_world: Transform
     measure: Callable[[], tuple[Measurements, FloatArray | None]] | None = None
     notes: tuple[Note, ...] = ()
+    matched: bool = False
 
 
 def pose_frames(

@@ -31,7 +31,8 @@ from leadline.io.depth import write_depth
 from leadline.io.files import remove_parts, write_text
 from leadline.io.notes import Note, NoteKind, as_texts
 from leadline.io.views.posed import VIEW_LIST, PosedView, write_views
-from leadline.views.views import Round, Views
+from leadline.views.rounds import Round
+from leadline.views.views import Views
 
 STORE = "rounds"  # folder inside the output for the inputs and the maps between rounds
 ALONE = "alone"  # folder inside the output for the depth that each picture has by itself
@@ -168,7 +169,8 @@ def _open_views(
         noise = one.load_noise if isinstance(one.noise, Path) else one.noise
         valid = None if one.valid is None else one.load_valid
         maps = (one.load_prior, one.load_sparse)
-        views.add(one.stem, *maps, one.frame.camera, one.frame.camera_to_world, noise=noise, valid=valid)
+        image = one.frame.files.image if one.frame.matched else None
+        views.add(one.stem, *maps, one.frame.camera, one.frame.camera_to_world, noise=noise, valid=valid, image=image)
     return views
 
 
@@ -178,6 +180,7 @@ def _settings(
     """All options, and a number that changes with any input of any picture, since the depth of each depends on all."""
     facts = [
         [frame.files.stem, hashes, camera_record(frame.camera), frame.camera_to_world.tolist()]
+        + ["matched"] * frame.matched
         for frame, hashes in pictures
     ]
     return {**job.record(), "rounds": rounds, "views": hashlib.sha256(dump_json(facts).encode()).hexdigest()}
@@ -242,7 +245,12 @@ def _write(one: Prepared, completion: Completion, views: Views, job: FrameJob, s
     notes = [*inputs.notes, *result_notes(completion, inputs.sparse)]
     neighbours = views.neighbours(stem)
     if not neighbours:
-        notes.append(Note(NoteKind.NO_OVERLAP, "no other picture sees what this one sees; it was completed alone."))
+        notes.append(
+            Note(
+                NoteKind.NO_OVERLAP,
+                "no other picture sees what this one sees, or its pose contradicts theirs; it was completed alone.",
+            )
+        )
     write_depth(alone, views.alone(stem), "m")
     results = write_results(paths, inputs, completion, job.outputs)
     notes += results.notes

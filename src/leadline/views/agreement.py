@@ -19,7 +19,7 @@ import numpy as np
 
 from leadline.base.arrays import BoolArray, Float64Array, FloatArray, IndexArray, is_measured
 from leadline.core.uncertainty import distance_to
-from leadline.views.evidence import NEARER, DepthMap, Points, Tolerance, carry, sources
+from leadline.views.evidence import NEARER, DepthMap, Tolerance, carry, sources
 
 REACH = 0.01
 """Distance of a carried measurement from one of the view's own, relative to the diagonal of the image, up to which the
@@ -38,22 +38,33 @@ two are compared: 4 pixels at 640 x 480."""
 CONTRADICTION = 5.0
 """Deviation from a measurement, in typical standard deviations, by which a neighbour contradicts it."""
 
+AREAS, MIN_IN_AREA, MAX_CONTRADICTED = 4, 8, 0.25
+"""Where a neighbour contradicts more than this share of the measurements in an area, of at least `MIN_IN_AREA`, it saw
+something else there, and not only at these measurements. On real frames nearly all pairs have less."""
 
-def discrepancies(own: DepthMap, measured: IndexArray, neighbours: list[Points]) -> Float64Array:
-    """The discrepancy of a view with each neighbour, (n,); NaN where too few measurements can be compared.
 
-    `own` is the depth that was completed from the view's own measurements at the flat indices `measured`.
-    """
+def close_to(measured: IndexArray, depth: FloatArray) -> BoolArray:
+    """Where a view knows its depth from its measurements at the flat indices `measured`, (H, W)."""
+    shape = (depth.shape[0], depth.shape[1])
     if not measured.size:
-        return np.full(len(neighbours), np.nan)
-    shape = (own.depth.shape[0], own.depth.shape[1])
-    spacing = math.sqrt(shape[0] * shape[1] / measured.size)
-    close = distance_to(measured, shape) <= max(REACH * math.hypot(*shape), spacing / 3)
-    return np.array([_discrepancy(own, close, part) for part in neighbours])
+        return np.zeros(shape, np.bool_)
+    spacing = math.sqrt(depth.size / measured.size)
+    found: BoolArray = distance_to(measured, shape) <= max(REACH * math.hypot(*shape), spacing / 3)
+    return found
 
 
-def _discrepancy(own: DepthMap, close: BoolArray, other: Points) -> float:
-    where, ratio, _ = carry(own, other.points)
+def discrepancies(own: DepthMap, measured: IndexArray, neighbours: list[Float64Array]) -> Float64Array:
+    """The discrepancy of a view with the measured points of each neighbour, (n,).
+
+    `own` is the depth that was completed from the view's own measurements at the flat indices `measured`. NaN where too
+    few measurements can be compared.
+    """
+    close = close_to(measured, own.depth)
+    return np.array([_discrepancy(own, close, points) for points in neighbours])
+
+
+def _discrepancy(own: DepthMap, close: BoolArray, points: Float64Array) -> float:
+    where, ratio, _ = carry(own, points)
     compared = np.abs(ratio[close.flat[where]])
     return float(np.median(compared)) if compared.size >= MIN_COMPARED else math.nan
 
@@ -106,7 +117,9 @@ class Contradictions:
     """Where the measurements of a view contradict its neighbours.
 
     If the completed depth of a neighbour deviates from a measurement by much more than is typical of all neighbours and
-    measurements, nothing of this neighbour is used at the pixels to which this measurement is the nearest one.
+    measurements, nothing of this neighbour is used at the pixels to which this measurement is the nearest one. If that
+    happens often in an area of the image, nothing of the neighbour is used in the area: the surface that has moved
+    usually has few measurements.
     `surfaces` should have only depth that the neighbours know from measurements of their own: elsewhere a deviation is
     usual, at depth edges in particular, and tells nothing about poses and moved objects.
     """
@@ -135,11 +148,29 @@ class Contradictions:
         votes = np.zeros(self._found.shape)
         np.add.at(votes, (source, self._nearest[where[close]]), np.where(deviation > limit, 1.0, -1.0))
         self._found = votes > 0
+        self._found |= _areas_of_contradiction(votes, measured, shape)
 
     def trust(self, where: IndexArray, source: IndexArray) -> BoolArray:
         """See `leadline.views.evidence.Trust`."""
         found: BoolArray = ~self._found[source, self._nearest[where]]
         return found
+
+
+def _areas_of_contradiction(votes: Float64Array, measured: IndexArray, shape: tuple[int, ...]) -> BoolArray:
+    """Measurements in areas where a neighbour contradicts too many of those with which it was compared.
+
+    `votes`, (neighbours, measurements), are positive where a neighbour contradicts a measurement, negative where it
+    agrees, and 0 where the two were not compared. An area is one of `AREAS` x `AREAS` of the image together with those
+    around it.
+    """
+    rows, columns = (np.arange(AREAS**2) // AREAS, np.arange(AREAS**2) % AREAS)
+    around = (abs(rows[:, None] - rows) <= 1) & (abs(columns[:, None] - columns) <= 1)
+    y, x = np.divmod(measured, shape[1])
+    area = y * AREAS // shape[0] * AREAS + x * AREAS // shape[1]
+    near = around[area].astype(np.float64)  # (measurements, areas)
+    compared, contradicted = (votes != 0).astype(np.float64) @ near, (votes > 0).astype(np.float64) @ near
+    found: BoolArray = (compared >= MIN_IN_AREA) & (contradicted > MAX_CONTRADICTED * compared)
+    return found[:, area]
 
 
 def median_change(new: FloatArray, old: FloatArray) -> float:

@@ -18,7 +18,7 @@ from leadline.core.noise import Noise
 from leadline.core.prior import Prior
 from leadline.geometry.cameras import CameraModel, RayCamera
 from leadline.geometry.poses import Transform, as_transform
-from leadline.io.depth import read_depth
+from leadline.io.depth import read_depth, read_image
 from leadline.io.priors import read_prior
 
 PathLike = str | os.PathLike[str]
@@ -38,6 +38,7 @@ class View:
     camera_to_world: Transform
     noise: Any = None  # NoiseInput
     valid: Any = None
+    image: Any = None
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.name)
@@ -63,9 +64,28 @@ class View:
             )
         return prior, sparse, noise, valid
 
+    def load_grey(self) -> FloatArray | None:
+        """The picture in grey values from 0 to 255, (H, W); None if the view has none."""
+        if self.image is None:
+            return None
+        image, shape = np.asarray(_loaded(self.image, read_image)), (self.camera.height, self.camera.width)
+        if image.shape[:2] != shape or image.ndim > 3 or image.shape[2:] not in ((), (1,), (3,), (4,)):
+            raise InputError(
+                f"{param('image')} must have the shape {shape} of the view's {param('camera')}, and colours as a third "
+                f"axis, got {image.shape} instead. Scale the camera, or the picture."
+            )
+        if image.dtype.kind not in "uf":
+            raise InputError(
+                f"{param('image')} must hold unsigned integers, or floats from 0 to 1, got {image.dtype} instead."
+            )
+        full = np.iinfo(image.dtype).max if image.dtype.kind == "u" else 1.0
+        colours = image if image.ndim == 3 else image[:, :, None]
+        grey: FloatArray = colours[:, :, :3].mean(axis=2, dtype=np.float32) * np.float32(255.0 / full)
+        return grey
+
     def facts(self) -> dict[str, Any]:
         """What identifies the view to a store. Files count by size and time, functions not at all."""
-        inputs = {name: _digest(getattr(self, name)) for name in ("prior", "sparse", "noise", "valid")}
+        inputs = {name: _digest(getattr(self, name)) for name in ("prior", "sparse", "noise", "valid", "image")}
         return {"name": self.name, "camera": repr(self.camera), "pose": self.camera_to_world.tolist(), **inputs}
 
 

@@ -3,7 +3,8 @@
 Round 0 completes each view alone. From it follow the neighbours of each view (`overlap`) and which of them agree with
 it (`agreement`). In every later round a view is completed again with what its neighbours say, as soft measurements
 (`evidence`). The rounds end when the views hardly move any more. With ``outliers="single"`` the measurements of all
-views are checked against each other before the first round (`crosscheck`).
+views are checked against each other before the first round (`crosscheck`). Views with pictures get further
+measurements of their own, by matching the pictures (`matching`).
 
 **What a view knows of itself is never evidence for it.** The measurements of the neighbours are independent of the
 view. Their completed depth is used from the second round on, when it contains the measurements of all. It then contains
@@ -17,14 +18,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from leadline.base.arrays import Float64Array, FloatArray, is_measured
+from leadline.base.arrays import Float64Array, FloatArray, IndexArray, is_measured
 from leadline.base.errors import InputError, param
 from leadline.base.executors import processes, serial
 from leadline.core.options import CompletionOptions, as_options
@@ -46,8 +47,11 @@ from leadline.views.evidence import (
 )
 from leadline.views.inputs import MapInput, NoiseInput, PriorInput, View
 from leadline.views.job import ViewJob, require_computed
+from leadline.views.matching import ENOUGH, Matching
 from leadline.views.overlap import Outline, coarse_points, find_neighbours
+from leadline.views.pose_check import remaining_deviation, without_wrong_poses
 from leadline.views.responses import depth_by_response, nearest_responses, response_numbers
+from leadline.views.rounds import Round, with_round
 from leadline.views.store import FolderStore, MemoryStore, Store, part_of, stored_points
 
 POINT_NEIGHBOURS = 24
@@ -57,30 +61,12 @@ CLOSE_NEIGHBOURS, NEIGHBOUR_STEP = 4, 3
 of all: the network errs in another way in views from farther away."""
 MAX_ROUNDS = 6
 """Rounds after which the iteration ends even if views still move."""
-SETTLED = 2e-3
-"""Change of log depth in a round at which the rounds end; the next, last round changes still less."""
+SETTLED, SETTLED_MATCHED = 2e-3, 1.5e-3
+"""Change of log depth in a round at which the rounds end; the next, last round changes still less. Views with pictures
+start to exchange depth later, in round 2, and need the second limit to agree as well."""
 _STEPS = dict(zip(CrossCheck.PARTS, ("halves of the points", "check of the points"), strict=True))
+_STEPS |= dict(zip(Matching.PARTS, ("pictures", "matching", "check of the matches"), strict=True))
 _ALONE = ("statistics", "points", "relative", "measured", "response")  # further arrays of round 0
-
-
-@dataclass(frozen=True)
-class Round:
-    """Statistics of a round, means over the views.
-
-    Attributes
-    ----------
-    number : int
-        0 for the completion of each view alone.
-    moved : float
-        Median change of log depth since the round before; NaN in round 0.
-    disagreement : float
-        Median of |log D - log C|, where C is the depth of the neighbours carried into the view, from the round before;
-        NaN if no view has a neighbour, and for round 0 before round 1 has been computed.
-    """
-
-    number: int
-    moved: float
-    disagreement: float
 
 
 class Views:
@@ -135,6 +121,7 @@ class Views:
         self._store: Store = MemoryStore()
         self._neighbours: dict[str, tuple[str, ...]] = {}
         self._check: CrossCheck | None = None
+        self._matching: Matching | None = None
         self._prepared = False
 
     def add(
@@ -146,6 +133,7 @@ class Views:
         camera_to_world: ArrayLike,
         noise: NoiseInput = None,
         valid: MapInput | None = None,
+        image: MapInput | None = None,
     ) -> None:
         """Add a view; it is read when it is needed.
 
@@ -160,6 +148,9 @@ class Views:
             Of the size of the maps, and able to project points.
         camera_to_world : (4, 4) array
             The pose: the transform from the camera's frame to that of the world, in metres.
+        image : (H, W) or (H, W, 3) array, file or function, optional
+            The picture, to which camera and pose must belong: further points are measured by matching it with those of
+            the neighbours.
 
         Raises
         ------
@@ -168,7 +159,7 @@ class Views:
         """
         if name in self._views:
             raise InputError(f"{param('name')} {name!r} was added before; every view needs a name of its own.")
-        self._views[name] = View(name, prior, sparse, camera, camera_to_world, noise, valid)  # type: ignore[arg-type]
+        self._views[name] = View(name, prior, sparse, camera, camera_to_world, noise, valid, image)  # type: ignore[arg-type]
         self._prepared = False
 
     def neighbours(self, name: str) -> tuple[str, ...]:
@@ -244,7 +235,8 @@ class Views:
         """Whether this round, of those with neighbours, is the last one, or none is needed."""
         if rounds is not None:
             return number >= rounds
-        settled = number > 1 and self.rounds[number - 1].moved < SETTLED
+        limit = SETTLED if self._matching is None else SETTLED_MATCHED
+        settled = number > 1 and self.rounds[number - 1].moved < limit
         return settled or number >= MAX_ROUNDS or not self._paired()
 
     def _paired(self) -> list[str]:
@@ -261,7 +253,7 @@ class Views:
             return
         facts = {"options": asdict(self.options), "views": [view.facts() for view in self._views.values()]}
         self._store = MemoryStore() if self._folder is None else FolderStore(self._folder, facts)
-        self._neighbours, self._check = {}, None
+        self._neighbours, self._check, self._matching = {}, None, None
         self._compute(0, self._views, workers)
         self._share_responses()
         outlines = {
@@ -269,13 +261,18 @@ class Views:
             for name, view in self._views.items()
         }
         overlapping = find_neighbours(outlines, POINT_NEIGHBOURS)
-        found = {name: self._discrepancies(name, others) for name, others in overlapping.items()}
-        self._neighbours = agreeing(overlapping, found)
+        right = without_wrong_poses(overlapping, lambda *pairs: remaining_deviation(*self._compared(*pairs)))
+        found = {name: discrepancies(*self._compared(name, others)) for name, others in right.items()}
+        self._neighbours = agreeing(right, found)
         if self._checks and self._paired():
             self._check = CrossCheck(self._store, self._views, self._neighbours, self.options, outlines)
             for part in CrossCheck.PARTS:
                 self._compute(0, self._views, workers, part)
             self._check.fit_limits()
+        if self._paired() and any(view.image is not None for view in self._views.values()):
+            self._matching = Matching(self._store, self._views, self._neighbours, outlines)
+            for part in Matching.PARTS:
+                self._compute(0, self._views, workers, part)
         self.rounds = [Round(0, math.nan, math.nan)]
         self._prepared = True
 
@@ -315,11 +312,11 @@ class Views:
 
     def compute_one(self, number: int, name: str, part: str) -> None:
         """Compute and store one view of a round or of another part of the store."""
-        if self._check is not None and part in CrossCheck.PARTS:
-            self._store.put(part, name, self._check.compute(part, name))
-            return
-        view = self._views[name]
-        completion, numbers = self._complete(name, number)
+        for step in (self._check, self._matching):
+            if step is not None and part in step.PARTS:
+                self._store.put(part, name, step.compute(part, name))
+                return
+        view, (completion, numbers) = self._views[name], self._complete(name, number)
         depth = completion.depth.astype(np.float32)
         arrays: dict[str, NDArray[Any]] = {"depth": depth, "statistics": numbers}
         if number == 0:
@@ -337,25 +334,16 @@ class Views:
         self._store.put(part, name, arrays)
 
     def record(self, number: int, statistics: list[Float64Array]) -> None:
-        """Append the statistics of a round to `rounds`, from the numbers of its views.
-
-        They are the change in the round, and the disagreement with the neighbours after and before it.
-        """
-        table = np.array(statistics, np.float64).reshape(-1, 3)
-        known = [column[~np.isnan(column)] for column in table.T]
-        moved, after, before = (float(column.mean()) if column.size else math.nan for column in known)
-        if number:
-            self.rounds = [*self.rounds[:number], Round(number, moved, after)]
-        if number == 1:
-            self.rounds[0] = Round(0, math.nan, before)
+        """Append the statistics of a round to `rounds`, from the numbers of its views."""
+        self.rounds = with_round(self.rounds, number, statistics)
 
     def _complete(self, name: str, number: int, uncertainty: bool = False) -> tuple[Completion, Float64Array]:
         """A view in a round, its change since the last one, and its disagreement after and before it."""
         prior, sparse, noise, valid = self._views[name].load()
-        if number == 0 or not self._neighbours[name]:
-            alone = complete(prior, sparse, noise=noise, valid=valid, uncertainty=uncertainty, options=self.options)
-            return alone, np.full(3, np.nan)
         options = self.options
+        if number == 0 or not self._neighbours[name]:
+            alone = complete(prior, sparse, noise=noise, valid=valid, uncertainty=uncertainty, options=options)
+            return alone, np.full(3, np.nan)
         if self._check is not None and noise is not None:  # exact ones are left out, and reported, by the completion
             options, sparse = replace(options, outliers="keep"), self._check.without_failed(name, sparse)
         own = replace(self._map(name, number - 1), tolerance=Tolerance.around(sparse))
@@ -374,13 +362,16 @@ class Views:
         close = range(min(CLOSE_NEIGHBOURS, len(neighbours)))
         chosen = {k: surfaces[k] for k in sorted({*close, *range(0, len(neighbours), NEIGHBOUR_STEP)})}
         carried = from_depth(own, chosen, trust)
-        measured = from_measurements(own, [self._points(other) for other in neighbours], trust)
+        evidence = [] if self._matching is None else [self._matching.evidence(name, sparse)]
+        if not evidence or evidence[0].where.size < ENOUGH:
+            evidence.append(from_measurements(own, [self._points(other) for other in neighbours], trust))
         # Before the first round each depth contains its own measurements alone: as evidence it is worse than nothing.
-        return carried, [measured] if number == 1 else [measured, carried]
+        return carried, evidence if number == 1 else [*evidence, carried]
 
-    def _discrepancies(self, name: str, others: tuple[str, ...]) -> Float64Array:
+    def _compared(self, name: str, others: tuple[str, ...]) -> tuple[DepthMap, IndexArray, list[Float64Array]]:
+        """What shows whether a pose is wrong: the depth of a view alone, where it is measured, and others' points."""
         measured = self._store.get(part_of(0), name, "measured")
-        return discrepancies(self._map(name, 0), measured, [self._points(other) for other in others])
+        return self._map(name, 0), measured, [self._points(other).points for other in others]
 
     def _map(self, name: str, number: int) -> DepthMap:
         """The depth of a view after a round; that of round 0 if it has no neighbours."""
@@ -395,6 +386,4 @@ class Views:
 
     def _points(self, name: str) -> Points:
         """The measurements of a view that passed the check, if there is one."""
-        if self._check is not None:
-            return self._check.passed(name)
-        return stored_points(self._store, name)
+        return stored_points(self._store, name) if self._check is None else self._check.passed(name)
