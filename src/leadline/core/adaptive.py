@@ -16,7 +16,8 @@ error is used. Cells lie side by side, so measurements that do not form a grid (
 mean of a weak prior over a square often predicts them better, and is wrong at the measured pixel itself.
 
 **Contrast.** Of the contrast of t only the share that the measurements confirm is used (contrast.py): t is replaced by
-t^c s^(1 - c), with s the geometric mean of the measurements.
+t^c s^(1 - c), with s the geometric mean of the measurements. Where the noise of measurements is given, they may be few,
+or depths of other views that followed a prior themselves; all contrast is used then.
 
 **Weight of a measurement**, in units of the gradient weight. It is the product of up to three factors with MAX_WEIGHT:
 
@@ -120,12 +121,13 @@ def adapt(
     neighbours: Neighbours | None = None,
     *,
     cells: bool = True,
+    flatten: bool = True,
 ) -> Adapted:
     """The residual system estimated from the depths `measured` at the flat indices `where` and the calibrated prior t.
 
     With fewer than five measurements there are no statistics over neighbours: all get the full weight at their pixels.
     `neighbours` are the neighbours of these measurements, if already computed. Without `cells` each measurement is
-    taken as the depth of its pixel.
+    taken as the depth of its pixel, and without `flatten` all contrast of t is used.
     """
     height, width = calibrated.shape
     log_s = np.log(measured.astype(np.float64))
@@ -145,7 +147,7 @@ def adapt(
             of_pixels, of_cells = (neighbours.compare(log_s - prior)[0] for prior in (log_t, averaged))
             if np.mean(of_cells) < np.mean(of_pixels):  # not trimmed: the few measurements on depth edges decide
                 log_t, cell = averaged, side
-        share = confirmed_share(calibrated, where, log_t, log_s)
+        share = confirmed_share(calibrated, where, log_t, log_s) if flatten else 1.0
         log_t = share * log_t + (1.0 - share) * level
         targets = log_s - log_t
         errors, spreads = neighbours.compare(targets)

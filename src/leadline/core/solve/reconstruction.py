@@ -188,7 +188,7 @@ def residual_problem(
     if options.system != "adaptive":
         targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
         return ResidualProblem(calibrated, valid, where, targets, weights, exact, None, options)
-    adapted = adapt(calibrated, where, measured, neighbours, cells=cells)
+    adapted = adapt(calibrated, where, measured, neighbours, cells=cells, flatten=weights is None)
     if weights is None and adapted.noise > 0.0:
         screening = options.weight_data / options.weight_gradient
         noise = np.full(where.size, adapted.noise)
