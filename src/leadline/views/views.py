@@ -61,7 +61,7 @@ CLOSE_NEIGHBOURS, NEIGHBOUR_STEP = 4, 3
 of all: the network errs in another way in views from farther away."""
 MAX_ROUNDS = 6
 """Rounds after which the iteration ends even if views still move."""
-SETTLED, SETTLED_MATCHED = 2e-3, 1.5e-3
+SETTLED, SETTLED_MATCHED = 2e-3, 1e-3
 """Change of log depth in a round at which the rounds end; the next, last round changes still less. Views with pictures
 start to exchange depth later, in round 2, and need the second limit to agree as well."""
 _STEPS = dict(zip(CrossCheck.PARTS, ("halves of the points", "check of the points"), strict=True))
