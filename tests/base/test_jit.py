@@ -128,7 +128,7 @@ def test_a_lack_of_memory_in_a_step_is_reported(size: int) -> None:
 def test_beside_other_work_a_loop_runs_on_fewer_threads(
     monkeypatch: pytest.MonkeyPatch, processors: int, others: int, expected: int
 ) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    monkeypatch.setattr(threads_module, "PROCESSORS", processors)
     monkeypatch.setattr("numba.get_num_threads", lambda: 2)
     monkeypatch.setattr(threads_module, "INTERVAL", 0.0)
     monkeypatch.setattr(threads_module, "_running_threads", lambda: others + 1)
@@ -141,7 +141,7 @@ def test_beside_other_work_a_loop_runs_on_fewer_threads(
 def test_where_the_load_is_not_known_all_threads_are_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
 ) -> None:
-    monkeypatch.setattr(threads_module, "LOAD", tmp_path / "loadavg")
+    monkeypatch.setattr(threads_module, "LOAD", str(tmp_path / "loadavg"))
     if content is not None:
         (tmp_path / "loadavg").write_text(content)
     monkeypatch.setattr(threads_module, "_load", Load())

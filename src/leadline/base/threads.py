@@ -6,7 +6,6 @@ import math
 import os
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from threading import RLock
 from time import monotonic
 from typing import Any
@@ -17,9 +16,10 @@ _LOCK = RLock()
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """How threads of OpenMP wait. GNU's spin for some microseconds, without which a completion on an idle machine takes a
 tenth longer."""
-LOAD = Path("/proc/loadavg")
-INTERVAL = 0.005
-"""Seconds between two looks at the load of the machine, each of which takes about 15 microseconds."""
+PROCESSORS = os.cpu_count() or 1  # of the machine, also in a container that may use only some of them
+LOAD = "/proc/loadavg"
+INTERVAL = 0.01
+"""Seconds between two looks at the load of the machine, each of which takes some 15 microseconds."""
 SAMPLES = 3
 """Looks at the load of which the least counts: each may meet threads of a loop that has just ended."""
 
@@ -34,8 +34,7 @@ def thread_count() -> int:
     threads: int = numba.get_num_threads()
     if threads == 1:
         return 1
-    processors = os.cpu_count() or threads
-    return math.ceil(threads * processors / (processors + _load.other_threads()))
+    return math.ceil(threads * PROCESSORS / (PROCESSORS + _load.other_threads()))
 
 
 class Load:
@@ -60,7 +59,8 @@ _load = Load()
 def _running_threads() -> int:
     """Threads of the whole system that are running or ready to run, this one included; 0 if that is not known."""
     try:
-        return int(LOAD.read_text().split()[3].split("/")[0])
+        with open(LOAD, "rb", buffering=0) as file:
+            return int(file.read(100).split()[3].split(b"/")[0])
     except (OSError, ValueError, IndexError):  # not Linux, or not readable in a sandbox
         return 0
 

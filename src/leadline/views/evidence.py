@@ -32,7 +32,7 @@ AT_MEASUREMENT = 0.4
 of a surface that has moved, or that is hidden. The share grows to 1 over a spacing of the measurements."""
 POINT_NOISE = 0.06
 """Relative standard deviation that carrying adds to a measurement: poses, pixels and time."""
-DEPTH_NOISE = 0.08
+DEPTH_NOISE = 0.075
 POINT_CELL = 8
 GRID_PIXELS = 19200
 """Number of cells of a view in which the carried depth is combined."""
