@@ -283,6 +283,14 @@ def test_nerfstudio_unit_fits_the_depth(scene: Path, tmp_path: Path, farthest: f
     np.testing.assert_allclose(counts[0] * factor, (farthest, farthest / 10, 0), atol=0.51 * factor)
 
 
+def test_export_names_the_camera_type_of_the_model(scene: Path) -> None:
+    model = pycolmap.Reconstruction(scene / "sparse" / "0")
+    for camera in model.cameras.values():
+        camera.model, camera.params = pycolmap.CameraModelId.SIMPLE_RADIAL, [60.0, 32.0, 24.0, 0.1]
+    model.write_binary(scene / "sparse" / "0")
+    assert "a camera of type SIMPLE_RADIAL" in " ".join(run(scene, "--export", "3dgs", code=2).output.split())
+
+
 def test_distorted_model_is_projected_as_it_is_seen(scene: Path) -> None:
     """Depth lies on the distorted picture: each point where pycolmap puts it. 3DGS refuses such a model at once."""
     model = pycolmap.Reconstruction(scene / "sparse" / "0")

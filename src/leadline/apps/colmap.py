@@ -92,8 +92,8 @@ FORMATS_FOR_TRAINERS = ("3dgs", "nerfstudio", "dn-splatter", "gsplat", "lichtfel
 @run_option(
     "--consistent",
     is_flag=True,
-    help="Complete all images together, so that their depth agrees. With --outliers single, points that contradict "
-    "the others in most images are left out.",
+    help="Complete all images together, so that their depth agrees. Further points are measured by matching the "
+    "images with each other. With --outliers single, points that contradict the others in most images are left out.",
 )
 @run_option(
     "--rounds", type=click.IntRange(1), help="Rounds for --consistent.  [default: until the depth no longer changes]"

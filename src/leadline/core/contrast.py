@@ -1,7 +1,7 @@
 """How much of the calibrated prior's contrast the measurements confirm.
 
 A weak prior is right about what is near and far in the image, and wrong about what lies between two neighbouring
-measurements: a wall is flat, and its prior is brighter beside the table in front of it. The smaller the distance, the
+measurements: a wall is flat, and its prior is nearer beside the table in front of it. The smaller the distance, the
 less of the contrast of a weak prior is real; of a strong prior all of it is, at any distance. The residual follows the
 prior's contrast between measurements, so contrast that is not real becomes an error there.
 
@@ -59,11 +59,10 @@ def confirmed_share(calibrated: Float32Array, where: IndexArray, log_t: Float64A
     first, second = _neighbouring_squares(where, calibrated.shape, side, log_s - log_t)
     if first.size < MIN_PAIRS:
         return 1.0
-    of_prior, measured = log_t[first] - log_t[second], log_s[first] - log_s[second]
+    of_prior, measured = ((part[first] - part[second]).astype(np.float32) for part in (log_t, log_s))
     scale = max(float(np.median(np.abs(measured))), LEAST_VARIATION)
-    losses: Float32Array = (measured / scale).astype(np.float32) - SHARES[:, None] * (of_prior / scale).astype(
-        np.float32
-    )
+    losses = measured - SHARES[:, None] * of_prior
+    losses /= scale
     losses *= losses
     losses += np.float32(1.0)
     np.log(losses, out=losses)

@@ -37,9 +37,8 @@ MIN_MEASUREMENTS = 5  # with fewer, kappa^2 cannot be estimated
 MEDIAN_SQUARE = 0.4549  # median of the square of a standard normal variable
 MIN_VARIANCE_RATIO = 0.01  # smallest kappa^2 relative to the noise
 MIN_DISTANCE_RATIO = 1.5  # of the fourth neighbour's distance to the nearest one's, for an extrapolation to zero
-MEDIAN_ERROR = (
-    2.34  # relative standard error of a median of squares of normal variables, times the root of their number
-)
+MEDIAN_ERROR = 2.34
+"""Relative standard error of a median of squares of normal variables, times the root of their number."""
 CONFIDENCE = 1.645  # standard errors of a one-sided bound of 95 %
 
 

@@ -74,8 +74,8 @@ def stem_of(name: str) -> str:
 
 def check_cameras(model: ColmapModel, export: str, supported: tuple[str, ...]) -> None:
     """Refuse a model with a camera model that the program `export` does not support."""
-    used = {model.camera_of(image).with_two_focal_lengths().model for image in model.images.values()}
-    unsupported = sorted(used - set(supported))
+    cameras = [model.camera_of(image) for image in model.images.values()]
+    unsupported = sorted({one.model for one in cameras if one.with_two_focal_lengths().model not in supported})
     if unsupported:
         raise InputError(
             f"{param('export', export)}: the model has a camera of type {unsupported[0]}, and {export} supports only "
