@@ -25,6 +25,7 @@ from leadline.geometry.projection import z_buffer
 LOSS_SCALES = (0.1, 0.03, 0.01)  # log depth at which the loss begins to grow more slowly: first coarse, then fine
 UNSEEN = 0.1  # residual of a point at which there is no reference
 STEP = 2e-3  # radians, metres and log scale: finite differences that change the interpolated depth
+BESIDE = 0.03  # metres to either side at which the fit also starts: depth edges make local minima
 
 Depth = NDArray[np.floating[Any]]
 Points = NDArray[np.float64]
@@ -43,8 +44,6 @@ class Registration:
     def fit(cls, camera: Camera, seen: Sequence[tuple[Points, Depth]]) -> Registration:
         """From the points of each frame in its colour camera, in units of the model, and its reference."""
         ratios = [np.nanmedian(reference) / np.median(points[:, 2]) for points, reference in seen]
-        solution = np.zeros(6)
-        solution[5] = np.log(np.median(ratios))
 
         def residuals(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
             found = cls._of(camera, numbers)
@@ -55,9 +54,15 @@ class Registration:
             columns = [(residuals(numbers + step) - residuals(numbers - step)) / (2 * STEP) for step in steps]
             return np.stack(columns, axis=-1)
 
-        for scale in LOSS_SCALES:
-            solution = least_squares(residuals, solution, differences, loss="cauchy", f_scale=scale).x
-        return cls._of(camera, solution, float(np.median(np.abs(residuals(solution)))))
+        found = []
+        for beside in (-BESIDE, 0.0, BESIDE):
+            numbers = np.array([0.0, 0.0, 0.0, beside, 0.0, np.log(np.median(ratios))])
+            for scale in LOSS_SCALES:
+                fit = least_squares(residuals, numbers, differences, loss="cauchy", f_scale=scale)
+                numbers = fit.x
+            found.append(fit)
+        best = min(found, key=lambda fit: fit.cost)
+        return cls._of(camera, best.x, float(np.median(np.abs(best.fun))))
 
     @classmethod
     def _of(cls, camera: Camera, numbers: NDArray[np.float64], error: float = np.nan) -> Registration:
