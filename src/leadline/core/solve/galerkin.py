@@ -225,6 +225,15 @@ def add_prolongation_row(x, k, weights, coarse, i, out, row):
 
 
 @called_by_kernels()
+def halo_row(block, block_rows, halo_rows, height, i):
+    """Return the row of the halo (`VCycle`) that holds a copy of row i, which is outside of the block."""
+    first = 1 + block * block_rows
+    if i < first:
+        return i - first + (2 * block - 1) * halo_rows
+    return i - min(first + block_rows, height + 1) + (2 * block + 1) * halo_rows
+
+
+@called_by_kernels()
 def corrected_row(x, halo, halo_rows, block, block_rows, weights, coarse, i, out, row):
     """Compute row i of x + P e for a block of rows that overwrites x, as a row of `out`; zero outside of the image.
 
@@ -232,12 +241,9 @@ def corrected_row(x, halo, halo_rows, block, block_rows, weights, coarse, i, out
     """
     height = x.shape[0] - 2
     first = 1 + block * block_rows
-    last = min(first + block_rows, height + 1)
     if i < 1 or i > height:
         zero_row(out, row)
-    elif i < first:
-        add_prolongation_row(halo, i - first + (2 * block - 1) * halo_rows, weights, coarse, i, out, row)
-    elif i < last:
+    elif first <= i < first + block_rows:
         add_prolongation_row(x, i, weights, coarse, i, out, row)
     else:
-        add_prolongation_row(halo, i - last + (2 * block + 1) * halo_rows, weights, coarse, i, out, row)
+        add_prolongation_row(halo, halo_row(block, block_rows, halo_rows, height, i), weights, coarse, i, out, row)
