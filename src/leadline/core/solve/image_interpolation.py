@@ -1,14 +1,15 @@
-"""The interpolation between the image and the next level of the membrane, computed where it is used.
+"""The interpolation P between the image and the next level of the membrane, computed where it is used.
 
-With edges of weight 1 the weights of galerkin.py follow from the codes of the pixels. Before they are scaled, with n
-free and f fixed neighbours of a fine pixel and h = 1 or 2 free ones among the two coarse pixels that it lies between,
+With edges of weight 1 its weights follow from the codes of the pixels (kernels.py). Before the coarse pixels are scaled
+to a unit diagonal (membrane.py), with n free and f fixed neighbours of a fine pixel, and with h of the two coarse
+pixels that it lies between free, galerkin.py's weights are
 
-    T = 1 / (h + f + data)                for a pixel on the border of a cell, top T or left L,
-    (T + L) / (n + f + data)              for the pixel in the middle and the corner between T and L.
+    T = 1 / (h + f + data)             of a pixel on the border of a cell, top T or left L, to both coarse pixels,
+    (T + L) / (n + f + data)           of the pixel in the middle to the corner between T and L.
 
-A weight to a coarse pixel that is not free is not zero here, but the scale of that pixel is. Only these scales are
-stored. The weights would take eight bytes per pixel, a fifth of all that a completion needs, and reading them takes as
-long as computing them.
+To a coarse pixel that is not free they are zero. Here its scale is zero instead, so that h counts as 1 if it is 0. Only
+the scales are stored. The weights would take 8 bytes per pixel, a sixth of what a completion needed with them, and to
+read them took as long as to compute them.
 """
 
 from __future__ import annotations
@@ -21,17 +22,14 @@ from leadline.core.solve.kernels import ABOVE_BIT, BESIDE_BIT, DEGREE, FIXED_BIT
 
 @inlined
 def _border_weight(code, bit, data):
-    """The weight of both coarse neighbours of a pixel on the border of a cell, T or L; `bit` says which two they are.
-
-    It is the same for both, and 0 if the pixel is not free.
-    """
+    """Return T or L of a pixel; `bit` of its code says whether both coarse pixels are free. 0 if it is not free."""
     across = np.float32(np.int32(1 + ((code >> bit) & 1))) + (np.float32(np.int32((code >> FIXED_BITS) & 3)) + data)
     return np.float32(1) / across if code >= FREE else np.float32(0)
 
 
 @inlined
 def _middle_total(code, data):
-    """The total n + f + data of the pixel in the middle of a cell; infinite if that is not free."""
+    """Return n + f + data of a pixel in the middle of a cell, infinite if it is not free."""
     fixed = np.int32((code >> FIXED_BITS) & 3)
     total = np.float32(np.int32(code & DEGREE) - fixed) + (np.float32(fixed) + data)
     return total if code >= FREE else np.float32(np.inf)
@@ -52,8 +50,7 @@ def restrict_image_row(fine, above, row, below, code, data, scale, i, out):
         south_west = (west + south) / _middle_total(code[k + 1, m - 1], data)
         north_east = (east + north) / _middle_total(code[k - 1, m + 1], data)
         north_west = (west + north) / _middle_total(code[k - 1, m - 1], data)
-        value = s * fine[row, m]
-        value += multiply_add(east * s, fine[row, m + 1], (west * s) * fine[row, m - 1])
+        value = s * fine[row, m] + multiply_add(east * s, fine[row, m + 1], (west * s) * fine[row, m - 1])
         value += (south * s) * fine[below, m]
         value += multiply_add(south_east * s, fine[below, m + 1], (south_west * s) * fine[below, m - 1])
         value += (north * s) * fine[above, m]
@@ -61,9 +58,15 @@ def restrict_image_row(fine, above, row, below, code, data, scale, i, out):
         out[i, j] = value
 
 
+@inlined
+def _interpolate(first, scale_0, value_0, second, scale_1, value_1):
+    """Return the share of two coarse pixels in a fine one, to which they have these weights."""
+    return multiply_add(first * scale_0, value_0, (second * scale_1) * value_1)
+
+
 @called_by_kernels(fastmath=STENCIL)
 def add_to_image_row(x, k, code, data, scale, coarse, i, out, row):
-    """Compute the image's row i of x + P e, with row k of `x` and `coarse` the correction e, as a row of `out`."""
+    """Compute row i of x + P e on the image, with row k of `x` and `coarse` the correction e, as a row of `out`."""
     n = (i + 1) // 2
     if i % 2 == 1:
         for j in range(1, coarse.shape[1] - 1):
@@ -71,9 +74,9 @@ def add_to_image_row(x, k, code, data, scale, coarse, i, out, row):
             s0, s1 = scale[0, n, j], scale[0, n, j + 1]
             top = _border_weight(code[i, m + 1], BESIDE_BIT, data)
             out[row, m] = x[k, m] + s0 * coarse[n, j]
-            out[row, m + 1] = x[k, m + 1] + multiply_add(top * s0, coarse[n, j], (top * s1) * coarse[n, j + 1])
+            out[row, m + 1] = x[k, m + 1] + _interpolate(top, s0, coarse[n, j], top, s1, coarse[n, j + 1])
     else:
-        for j in range(1, coarse.shape[1] - 1):
+        for j in range(1, out.shape[1] // 2):
             m = 2 * j - 1
             s0, s1, s2, s3 = scale[0, n, j], scale[0, n, j + 1], scale[0, n + 1, j], scale[0, n + 1, j + 1]
             top = _border_weight(code[i - 1, m + 1], BESIDE_BIT, data)
@@ -81,9 +84,15 @@ def add_to_image_row(x, k, code, data, scale, coarse, i, out, row):
             left = _border_weight(code[i, m], ABOVE_BIT, data)
             right = _border_weight(code[i, m + 2], ABOVE_BIT, data)
             total = _middle_total(code[i, m + 1], data)
-            out[row, m] = x[k, m] + multiply_add(left * s0, coarse[n, j], (left * s2) * coarse[n + 1, j])
-            w0, w1 = ((top + left) / total) * s0, ((top + right) / total) * s1
-            w2, w3 = ((bottom + left) / total) * s2, ((bottom + right) / total) * s3
-            upper = multiply_add(w0, coarse[n, j], w1 * coarse[n, j + 1])
-            lower = multiply_add(w2, coarse[n + 1, j], w3 * coarse[n + 1, j + 1])
+            w0, w1 = (top + left) / total, (top + right) / total
+            w2, w3 = (bottom + left) / total, (bottom + right) / total
+            out[row, m] = x[k, m] + _interpolate(left, s0, coarse[n, j], left, s2, coarse[n + 1, j])
+            upper = _interpolate(w0, s0, coarse[n, j], w1, s1, coarse[n, j + 1])
+            lower = _interpolate(w2, s2, coarse[n + 1, j], w3, s3, coarse[n + 1, j + 1])
             out[row, m + 1] = x[k, m + 1] + (upper + lower)
+        if out.shape[1] % 2 == 1:  # the last cell has no pixel in its middle
+            j = coarse.shape[1] - 2
+            m = 2 * j - 1
+            left = _border_weight(code[i, m], ABOVE_BIT, data)
+            between = _interpolate(left, scale[0, n, j], coarse[n, j], left, scale[0, n + 1, j], coarse[n + 1, j])
+            out[row, m] = x[k, m] + between

@@ -65,7 +65,7 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
         galerkin.coarsen(edges, mass, prolongation, coarse_edges, coarse_mass)
         # Assigned here, which frees the arrays of the finer level before more is allocated.
         edges, mass = coarse_edges, coarse_mass
-        if root is NO_MAP:  # the weights of the image are not stored, but the scale of the coarse pixels
+        if root is NO_MAP:  # of the interpolation to the image only the scales are stored, see image_interpolation.py
             prolongation = multigrid.padded(1, size)
         level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(2, size))
         for phase in (_DIAGONAL, _SCALE):
@@ -112,7 +112,6 @@ def _root_row(edges, mass, root, i):
 @called_by_kernels(fastmath=STENCIL)
 def _scale_row(edges, root, fine_root, scaled, weights, i):
     """Scale to a unit diagonal: S becomes D^-1/2 S D^-1/2, and P becomes D_fine^1/2 P D^-1/2."""
-    below_image = fine_root.shape[0] == 1  # the image itself is not scaled
     one = np.float32(1)
     k = 2 * i - 1
     for j in range(1, scaled.shape[2] - 1):
@@ -123,7 +122,7 @@ def _scale_row(edges, root, fine_root, scaled, weights, i):
         scaled[SOUTH, i, j] = edges[SOUTH, i, j] * (s0 * s2)
         scaled[SOUTH_EAST, i, j] = edges[SOUTH_EAST, i, j] * (s0 * s3)
         scaled[SOUTH_WEST, i, j] = edges[SOUTH_WEST, i, j] * (s0 * divide_or_zero(one, root[i + 1, j - 1]))
-        if below_image:
+        if fine_root.shape[0] == 1:  # the image itself is not scaled, and its weights are not stored
             weights[0, i, j] = s0
         else:
             top, left, middle = fine_root[k, m + 1], fine_root[k + 1, m], fine_root[k + 1, m + 1]
