@@ -258,7 +258,10 @@ def stored_levels(hierarchy: MembraneHierarchy) -> list[Level]:
     result = []
     shape = hierarchy.code.shape[0] - 2, hierarchy.code.shape[1] - 2
     for level in hierarchy.levels[1:]:
-        prolongation = _stored_prolongation(level.prolongation.astype(float), shape)
+        weights = level.prolongation.astype(float)
+        if len(weights) == 1:
+            weights = _image_weights(hierarchy.code.astype(int), hierarchy.data, weights[0])
+        prolongation = _stored_prolongation(weights, shape)
         shape = level.edges.shape[1] - 2, level.edges.shape[2] - 2
         result.append(Level(shape, _stored_operator(level.edges.astype(float)), prolongation))
     return result
@@ -277,6 +280,31 @@ def _stored_operator(planes: NDArray[np.float64]) -> Matrix:
     outside = np.setdiff1d(index, inside)
     assert not matrix[outside].any(), "an edge leaves the grid"
     return sp.csr_array(matrix[np.ix_(inside, inside)] + np.eye(inside.size))
+
+
+def _image_weights(code: NDArray[np.int_], data: float, scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights to the image, in the layout of a stored prolongation, from its codes and the scales."""
+    code = np.pad(code, ((0, 1), (0, 1)))  # odd sizes have no last fine row or column
+    free, fixed = code >= kernels.FREE, code >> kernels.FIXED_BITS & 3
+    with np.errstate(divide="ignore"):
+        beside, above = (
+            np.where(free, 1 / (1 + (code >> bit & 1) + fixed + data), 0.0)
+            for bit in (kernels.BESIDE_BIT, kernels.ABOVE_BIT)
+        )
+        middle = np.where(free, 1 / ((code & kernels.DEGREE) + data), 0.0)
+    rows, columns = scale.shape[0] - 2, scale.shape[1] - 2
+    i, j = slice(1, 2 * rows, 2), slice(1, 2 * columns, 2)  # the fine pixels at coarse ones
+    after_i, after_j = slice(2, 2 * rows + 1, 2), slice(2, 2 * columns + 1, 2)
+    top, left, total = beside[i, after_j], above[after_i, j], middle[after_i, after_j]
+    bottom, right = np.zeros_like(top), np.zeros_like(left)
+    bottom[:-1], right[:, :-1] = top[1:], left[:, 1:]
+    s0, s1, s2, s3 = scale[1:-1, 1:-1], scale[1:-1, 2:], scale[2:, 1:-1], scale[2:, 2:]
+    weights = [
+        top * s0, top * s1, left * s0, left * s2,
+        (top + left) * total * s0, (top + right) * total * s1, (bottom + left) * total * s2,
+        (bottom + right) * total * s3, s0,
+    ]  # fmt: skip
+    return np.pad(weights, ((0, 0), (1, 1), (1, 1)))
 
 
 def _stored_prolongation(weights: NDArray[np.float64], shape: tuple[int, int]) -> Matrix:

@@ -58,6 +58,21 @@ def inlined(function: Callable[..., Any]) -> Any:
     return njit(inline="always", error_model="numpy")(function)
 
 
+@intrinsic
+def multiply_add(typing_context, a, b, c):  # type: ignore[no-untyped-def]
+    """a b + c for three float32, with one rounding where the processor can do that.
+
+    In a sum of two products the compiler may fuse either one, and chooses by the code around it. This states which.
+    """
+
+    def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        kind = ir.FloatType()
+        function = builder.module.declare_intrinsic("llvm.fmuladd", [kind], ir.FunctionType(kind, [kind] * 3))
+        return builder.call(function, values)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
 class ParallelLoop:
     """A compiled loop, which threads enter one after the other where numba needs that.
 

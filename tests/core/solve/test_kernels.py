@@ -61,7 +61,11 @@ def random_field(role, dtype, *key):
 def test_encode(shape, name):
     role = pattern(name, shape)
     degree = laplacian(role).diagonal().astype(int)
-    expected = pad(degree + 8 * free_pixels(role), shape, np.uint8)
+    around = np.pad(free_pixels(role).reshape(shape), 1)
+    above, below, left, right = around[:-2, 1:-1], around[2:, 1:-1], around[1:-1, :-2], around[1:-1, 2:]
+    fixed = degree.reshape(shape) - above - below - left - right
+    bits = 8 + 16 * (fixed % 4) + 64 * (left & right) + 128 * (above & below)
+    expected = pad(degree + bits.ravel() * free_pixels(role), shape, np.uint8)
     np.testing.assert_array_equal(code_of(role), expected)
 
 

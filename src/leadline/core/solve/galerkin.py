@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, called_by_kernels, parallel_loop
+from leadline.base.jit import STENCIL, called_by_kernels, multiply_add, parallel_loop
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST, zero_row
 from leadline.core.solve.multigrid import Planes
 
@@ -46,14 +46,25 @@ def coarse_block_count(height: int) -> int:
 
 @called_by_kernels(fastmath=STENCIL)
 def _add_edge(cell, a, d0, d1, d2, d3):
-    """Add a d d^T to the energy of a cell: six edges between its corners, and the rest as a mass on each corner."""
+    """Add a d d^T to the energy of a cell: six edges between its corners, and the rest as a mass on each corner.
+
+    `multiply_add` makes the result independent of which terms the compiler finds to be zero.
+    """
     e01, e02, e03, e12, e13, e23, m0, m1, m2, m3 = cell
     a0, a1, a2, a3 = a * d0, a * d1, a * d2, a * d3
     s = d0 + d1 + d2 + d3
     return (
-        e01 - a0 * d1, e02 - a0 * d2, e03 - a0 * d3, e12 - a1 * d2, e13 - a1 * d3, e23 - a2 * d3,
-        m0 + a0 * s, m1 + a1 * s, m2 + a2 * s, m3 + a3 * s,
+        multiply_add(-a0, d1, e01), multiply_add(-a0, d2, e02), multiply_add(-a0, d3, e03),
+        multiply_add(-a1, d2, e12), multiply_add(-a1, d3, e13), multiply_add(-a2, d3, e23),
+        multiply_add(a0, s, m0), multiply_add(a1, s, m1), multiply_add(a2, s, m2), multiply_add(a3, s, m3),
     )  # fmt: skip
+
+
+@called_by_kernels(fastmath=STENCIL)
+def _add_border_edge(e, m, n, a, d, f):
+    """Do the same for an edge along the border between two corners, whose other terms are zero."""
+    s = d + f
+    return multiply_add(-(a * d), f, e), multiply_add(a * d, s, m), multiply_add(a * f, s, n)
 
 
 @called_by_kernels(fastmath=STENCIL)
@@ -72,14 +83,15 @@ def _cell_row(edges, mass, weights, i, out):
         r1, r3 = weights[LEFT_0, i, j + 1], weights[LEFT_2, i, j + 1]
         c0, c1 = weights[MIDDLE_0, i, j], weights[MIDDLE_1, i, j]
         c2, c3 = weights[MIDDLE_2, i, j], weights[MIDDLE_3, i, j]
-        cell = (o, o, o, o, o, o, mass[k, m], o, o, o)
-        cell = _add_edge(cell, mass[k, m + 1], t0, t1, o, o)
-        cell = _add_edge(cell, mass[k + 1, m], l0, o, l2, o)
-        cell = _add_edge(cell, mass[k + 1, m + 1], c0, c1, c2, c3)
-        cell = _add_edge(cell, edges[EAST, k, m], one - t0, -t1, o, o)
-        cell = _add_edge(cell, edges[EAST, k, m + 1], t0, t1 - one, o, o)
-        cell = _add_edge(cell, edges[SOUTH, k, m], one - l0, o, -l2, o)
-        cell = _add_edge(cell, edges[SOUTH, k + 1, m], l0, o, l2 - one, o)
+        e01, m0, m1 = _add_border_edge(o, mass[k, m], o, mass[k, m + 1], t0, t1)
+        e02, m0, m2 = _add_border_edge(o, m0, o, mass[k + 1, m], l0, l2)
+        cell = _add_edge((e01, e02, o, o, o, o, m0, m1, m2, o), mass[k + 1, m + 1], c0, c1, c2, c3)
+        e01, e02, e03, e12, e13, e23, m0, m1, m2, m3 = cell
+        e01, m0, m1 = _add_border_edge(e01, m0, m1, edges[EAST, k, m], one - t0, -t1)
+        e01, m0, m1 = _add_border_edge(e01, m0, m1, edges[EAST, k, m + 1], t0, t1 - one)
+        e02, m0, m2 = _add_border_edge(e02, m0, m2, edges[SOUTH, k, m], one - l0, -l2)
+        e02, m0, m2 = _add_border_edge(e02, m0, m2, edges[SOUTH, k + 1, m], l0, l2 - one)
+        cell = e01, e02, e03, e12, e13, e23, m0, m1, m2, m3
         cell = _add_edge(cell, edges[SOUTH, k, m + 1], t0 - c0, t1 - c1, -c2, -c3)
         cell = _add_edge(cell, edges[SOUTH, k + 1, m + 1], -c0, -c1, b2 - c2, b3 - c3)
         cell = _add_edge(cell, edges[EAST, k + 1, m], l0 - c0, -c1, l2 - c2, -c3)
@@ -225,6 +237,15 @@ def add_prolongation_row(x, k, weights, coarse, i, out, row):
 
 
 @called_by_kernels()
+def halo_row(block, block_rows, halo_rows, height, i):
+    """Return the row of the halo (`VCycle`) that holds a copy of row i, which is outside of the block."""
+    first = 1 + block * block_rows
+    if i < first:
+        return i - first + (2 * block - 1) * halo_rows
+    return i - min(first + block_rows, height + 1) + (2 * block + 1) * halo_rows
+
+
+@called_by_kernels()
 def corrected_row(x, halo, halo_rows, block, block_rows, weights, coarse, i, out, row):
     """Compute row i of x + P e for a block of rows that overwrites x, as a row of `out`; zero outside of the image.
 
@@ -232,12 +253,9 @@ def corrected_row(x, halo, halo_rows, block, block_rows, weights, coarse, i, out
     """
     height = x.shape[0] - 2
     first = 1 + block * block_rows
-    last = min(first + block_rows, height + 1)
     if i < 1 or i > height:
         zero_row(out, row)
-    elif i < first:
-        add_prolongation_row(halo, i - first + (2 * block - 1) * halo_rows, weights, coarse, i, out, row)
-    elif i < last:
+    elif first <= i < first + block_rows:
         add_prolongation_row(x, i, weights, coarse, i, out, row)
     else:
-        add_prolongation_row(halo, i - last + (2 * block + 1) * halo_rows, weights, coarse, i, out, row)
+        add_prolongation_row(halo, halo_row(block, block_rows, halo_rows, height, i), weights, coarse, i, out, row)

@@ -10,8 +10,10 @@ the value. Sums are formed in float64 per row and then per block of rows, so tha
 number of threads.
 
 `code` describes a pixel in one byte: bits 0-2 hold its number of valid neighbours, and bit 3 is set if the pixel is
-free, i.e. valid, not fixed, and with at least one neighbour. If all edges have weight 1 and no measurement is soft,
-this byte is the whole system. Otherwise `edges` holds planes of edge weights, one column wider than the other arrays:
+free, i.e. valid, not fixed, and with at least one neighbour. A free pixel has in bits 4-5 the number of its fixed
+neighbours (0 for four), in bit 6 whether both its left and its right neighbour are free, and in bit 7 the same for the
+upper and the lower one; image_interpolation.py uses them. If all edges have weight 1 and no measurement is soft, this
+byte is the whole system. Otherwise `edges` holds planes of edge weights, one column wider than the other arrays:
 ``edges[EAST]`` and ``edges[SOUTH]`` are the weights to the next pixel in that direction, zero beside an invalid pixel.
 
 ``tests/support/operators.py`` defines every pass as an explicit matrix.
@@ -25,8 +27,9 @@ from leadline.base.jit import EXACT, STENCIL, SUM, called_by_kernels, compiled, 
 from leadline.core.fit.elementary import exp
 
 INVALID_ROLE, FREE_ROLE, FIXED_ROLE, SOFT_ROLE = 0, 1, 2, 5  # bit 0: free; 2 and above: measured
-FREE = 8  # bit 3 of a pixel's code
+FREE = 8  # bit 3 of a pixel's code; the code of a free pixel is at least this
 DEGREE = 7  # mask of bits 0-2 of a pixel's code
+FIXED_BITS, BESIDE_BIT, ABOVE_BIT = 4, 6, 7  # first bits of what else the code of a free pixel holds
 EAST, SOUTH, SOUTH_EAST, SOUTH_WEST = range(4)  # planes of edge weights; the image has only the first two
 # A block needs enough rows to amortise its halo, and an image enough blocks to share among threads.
 ROWS_PER_BLOCK = 32
@@ -107,8 +110,11 @@ def _encode_row(above, row, below, out):
     for j in range(1, row.size - 1):
         degree = (above[j] > 0) + (below[j] > 0) + (row[j - 1] > 0) + (row[j + 1] > 0)
         degree *= row[j] > 0
+        up, down, left, right = above[j] & 1, below[j] & 1, row[j - 1] & 1, row[j + 1] & 1  # whether they are free
+        fixed = (degree - (up + down + left + right)) & 3
+        bits = FREE + (fixed << FIXED_BITS) + ((left & right) << BESIDE_BIT) + ((up & down) << ABOVE_BIT)
         # A valid pixel without neighbours has no edge that could carry a residual to it: its residual stays zero.
-        out[j] = degree + FREE * (row[j] & 1) * (degree > 0)
+        out[j] = degree + bits * (row[j] & 1) * (degree > 0)
 
 
 @compiled()

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve import galerkin, multigrid
-from leadline.core.solve.galerkin import COARSE_ROWS, corrected_row, divide_or_zero, restrict_row
+from leadline.core.solve.galerkin import COARSE_ROWS, add_prolongation_row, divide_or_zero, halo_row, restrict_row
+from leadline.core.solve.image_interpolation import add_to_image_row, restrict_image_row
 from leadline.core.solve.kernels import (
     DEGREE,
     EAST,
@@ -31,7 +32,7 @@ from leadline.core.solve.kernels import (
     block_count,
     zero_row,
 )
-from leadline.core.solve.multigrid import NO_CODE, NO_PLANES, SMALLEST_DIAGONAL, Level, Planes, copy_row
+from leadline.core.solve.multigrid import NO_CODE, NO_MAP, NO_PLANES, SMALLEST_DIAGONAL, Level, Planes, copy_row
 
 _HALO = 2  # rows that a block reads on either side on the way up
 _IMAGE, _DIAGONAL, _SCALE = range(3)  # phases of `_set_up_block`
@@ -55,15 +56,17 @@ def build_membrane(code: NDArray[np.uint8], data: float) -> MembraneHierarchy:
     """Build the hierarchy for the image that `code` describes and this data weight."""
     height, width = code.shape[0] - 2, code.shape[1] - 2
     edges, mass = multigrid.edge_planes(2, (height, width)), multigrid.padded(1, (height, width))[0]
-    root = multigrid.NO_MAP
+    root = NO_MAP
     _run(_IMAGE, code, data, edges, mass, root, root, NO_PLANES, NO_PLANES)
     levels = [Level(NO_PLANES, NO_PLANES, NO_PLANES)]
     for size in multigrid.coarse_sizes(height, width):
-        prolongation, coarse_edges = multigrid.padded(9, size), multigrid.edge_planes(4, size)
+        prolongation, coarse_edges = multigrid.padded(8 if root is NO_MAP else 9, size), multigrid.edge_planes(4, size)
         coarse_mass, coarse_root = multigrid.padded(2, size)
         galerkin.coarsen(edges, mass, prolongation, coarse_edges, coarse_mass)
         # Assigned here, which frees the arrays of the finer level before more is allocated.
         edges, mass = coarse_edges, coarse_mass
+        if root is NO_MAP:  # of the interpolation to the image only the scales are stored, see image_interpolation.py
+            prolongation = multigrid.padded(1, size)
         level = Level(multigrid.padded(4, size), prolongation, multigrid.padded(2, size))
         for phase in (_DIAGONAL, _SCALE):
             _run(phase, NO_CODE, data, edges, mass, coarse_root, root, level.edges, prolongation)
@@ -82,10 +85,10 @@ def _run(phase: int, code: NDArray[np.uint8], data: float, edges: Planes, mass: 
 def _image_system_row(code, data, i, edges, mass):
     """Compute the edges and masses of the image: 1 between free pixels, and a mass of 1 for each fixed neighbour."""
     for j in range(1, code.shape[1] - 1):
-        free = np.float32(code[i, j] >> 3)
-        to_east = free * np.float32(code[i, j + 1] >> 3)
-        to_south = free * np.float32(code[i + 1, j] >> 3)
-        inside = to_east + to_south + free * (np.float32(code[i, j - 1] >> 3) + np.float32(code[i - 1, j] >> 3))
+        free = np.float32(code[i, j] >= FREE)
+        to_east = free * np.float32(code[i, j + 1] >= FREE)
+        to_south = free * np.float32(code[i + 1, j] >= FREE)
+        inside = to_east + to_south + free * (np.float32(code[i, j - 1] >= FREE) + np.float32(code[i - 1, j] >= FREE))
         edges[EAST, i, j] = to_east
         edges[SOUTH, i, j] = to_south
         mass[i, j] = (free * np.float32(code[i, j] & DEGREE) - inside) + free * data
@@ -109,7 +112,6 @@ def _root_row(edges, mass, root, i):
 @called_by_kernels(fastmath=STENCIL)
 def _scale_row(edges, root, fine_root, scaled, weights, i):
     """Scale to a unit diagonal: S becomes D^-1/2 S D^-1/2, and P becomes D_fine^1/2 P D^-1/2."""
-    below_image = fine_root.shape[0] == 1  # the image itself is not scaled
     one = np.float32(1)
     k = 2 * i - 1
     for j in range(1, scaled.shape[2] - 1):
@@ -120,19 +122,19 @@ def _scale_row(edges, root, fine_root, scaled, weights, i):
         scaled[SOUTH, i, j] = edges[SOUTH, i, j] * (s0 * s2)
         scaled[SOUTH_EAST, i, j] = edges[SOUTH_EAST, i, j] * (s0 * s3)
         scaled[SOUTH_WEST, i, j] = edges[SOUTH_WEST, i, j] * (s0 * divide_or_zero(one, root[i + 1, j - 1]))
-        centre, top, left, middle = one, one, one, one
-        if not below_image:
-            centre, top = fine_root[k, m], fine_root[k, m + 1]
-            left, middle = fine_root[k + 1, m], fine_root[k + 1, m + 1]
-        weights[galerkin.CENTRE, i, j] = centre * s0
-        weights[galerkin.TOP_0, i, j] *= top * s0
-        weights[galerkin.TOP_1, i, j] *= top * s1
-        weights[galerkin.LEFT_0, i, j] *= left * s0
-        weights[galerkin.LEFT_2, i, j] *= left * s2
-        weights[galerkin.MIDDLE_0, i, j] *= middle * s0
-        weights[galerkin.MIDDLE_1, i, j] *= middle * s1
-        weights[galerkin.MIDDLE_2, i, j] *= middle * s2
-        weights[galerkin.MIDDLE_3, i, j] *= middle * s3
+        if fine_root.shape[0] == 1:  # the image itself is not scaled, and its weights are not stored
+            weights[0, i, j] = s0
+        else:
+            top, left, middle = fine_root[k, m + 1], fine_root[k + 1, m], fine_root[k + 1, m + 1]
+            weights[galerkin.CENTRE, i, j] = fine_root[k, m] * s0
+            weights[galerkin.TOP_0, i, j] *= top * s0
+            weights[galerkin.TOP_1, i, j] *= top * s1
+            weights[galerkin.LEFT_0, i, j] *= left * s0
+            weights[galerkin.LEFT_2, i, j] *= left * s2
+            weights[galerkin.MIDDLE_0, i, j] *= middle * s0
+            weights[galerkin.MIDDLE_1, i, j] *= middle * s1
+            weights[galerkin.MIDDLE_2, i, j] *= middle * s2
+            weights[galerkin.MIDDLE_3, i, j] *= middle * s3
 
 
 @parallel_loop()
@@ -236,6 +238,22 @@ def _finish_row(linear, quadratic, y, residual, k, applied, b, i, out):
     return total
 
 
+@called_by_kernels()
+def _restrict_row(fine, above, row, below, code, data, weights, i, out):
+    if code.shape[0] > 1:
+        restrict_image_row(fine, above, row, below, code, data, weights, i, out)
+    else:
+        restrict_row(fine, above, row, below, weights, i, out)
+
+
+@called_by_kernels()
+def _add_prolongation_row(x, k, code, data, weights, coarse, i, out, row):
+    if code.shape[0] > 1:
+        add_to_image_row(x, k, code, data, weights, coarse, i, out, row)
+    else:
+        add_prolongation_row(x, k, weights, coarse, i, out, row)
+
+
 @parallel_loop()
 def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
     """Compute x = M b and the coarse right-hand side P^T (b - S x); a block owns whole coarse rows.
@@ -267,7 +285,7 @@ def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
         else:
             zero_row(residual, r1)
         if k % 2 == 0 and k >= 2 * first:
-            restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
+            _restrict_row(residual, r0, r2, r1, code, data, weights, k // 2, coarse)
 
 
 @parallel_loop()
@@ -283,7 +301,13 @@ def _correct_and_smooth(block, b, x, halo, code, edges, data, weights, coarse, d
     total = 0.0
     for i in range(first - 2, last + 2):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
-        corrected_row(x, halo, _HALO, block, ROWS_PER_BLOCK, weights, coarse, i, corrected, r0)
+        if not 1 <= i <= height:
+            zero_row(corrected, r0)
+        elif first <= i < last:
+            _add_prolongation_row(x, i, code, data, weights, coarse, i, corrected, r0)
+        else:
+            copied = halo_row(block, ROWS_PER_BLOCK, _HALO, height, i)
+            _add_prolongation_row(halo, copied, code, data, weights, coarse, i, corrected, r0)
         k = i - 1  # the last row whose two neighbours have been corrected
         if k < first - 1:
             continue

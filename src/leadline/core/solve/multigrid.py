@@ -39,7 +39,9 @@ class Level:
     """One level of a hierarchy. The image is the first level; arrays that it does not need are placeholders."""
 
     edges: Planes  # weights of the edges, see `edge_planes`
-    prolongation: Planes  # (8 or 9, h + 2, w + 2): weights from this level to the next finer one, see galerkin.py
+    # (8 or 9, h + 2, w + 2): weights from this level to the next finer one, see galerkin.py; from the first coarse
+    # level of a membrane to the image (1, h + 2, w + 2): the scale of each pixel, see image_interpolation.py
+    prolongation: Planes
     vectors: Planes  # (2, h + 2, w + 2): right-hand side and solution
 
 

@@ -67,7 +67,6 @@ class System:
         self.where = row + 1, column + 1  # indices into the padded field
         checked = np.full(where.size, np.inf) if weights is None else _check_weights(weights, where.size)
         hard = np.isinf(checked)
-        self._soft_weights = np.where(hard, 0.0, checked)
         role = pixel_roles(valid, where, hard)
         code = np.zeros_like(role)
         kernels.encode(role, code)
@@ -76,6 +75,7 @@ class System:
         self.operator = Operator(code, data, laplacian)
         if self.operator.representable and not (edges is None and hard.all() and laplacian < THIN_PLATE_FROM):
             mass = np.where(code > 0, np.float32(data), np.float32(0))
+            self._soft_weights = np.where(hard, 0.0, checked)
             mass[self.where] += self._soft_weights
             self.operator = Operator(code, data, laplacian, _edge_planes(edges, valid), mass)
         rough = self.operator.edges is not None and options.tolerance >= _FLOAT32_FROM
@@ -83,8 +83,9 @@ class System:
         # The initial guess without a warm start, whose residual the tolerance is relative to: the measured values at
         # hard measurements and, at soft ones, the fraction c / Q_pp that minimises the energy while all other pixels
         # are zero. The residual of a field of zeros would grow without bound with c.
-        self._initial_fraction = np.ones(where.size)
-        np.divide(self._soft_weights, self.operator.diagonal(*self.where), out=self._initial_fraction, where=~hard)
+        if self.operator.edges is not None:
+            self._initial_fraction = np.ones(where.size)
+            np.divide(self._soft_weights, self.operator.diagonal(*self.where), out=self._initial_fraction, where=~hard)
         self._hierarchy: MembraneHierarchy | ThinPlateHierarchy | None = None
         self._membrane_cycle: MembraneCycle | None = None
         self._work: tuple[Float32Array, Float32Array] | None = None
@@ -96,6 +97,8 @@ class System:
         is overwritten and becomes the solution's `field`. The tolerance is relative to the same residual with or
         without it, so a good start saves iterations.
         """
+        if start is None and values.any():
+            self._set_up()  # before there are fields, because it needs memory of its own
         rhs = None if self.operator.edges is None else RightHandSide(self.where, self._soft_weights * values)
         return self._solve(self._initial_guess(values), rhs, start)
 
@@ -153,10 +156,14 @@ class System:
             return build_membrane(operator.code, operator.data)
         return build_thin_plate(operator.code, operator.edges, operator.mass, operator.laplacian)
 
+    def _set_up(self) -> None:
+        if self._hierarchy is None and self.options.solver == "multigrid" and self.operator.representable:
+            self._hierarchy = self.build_hierarchy()
+
     def _preconditioner(self) -> Jacobi | VCycle:
-        if self.options.solver == "jacobi":
+        self._set_up()
+        if self._hierarchy is None:
             return Jacobi(self.operator)
-        self._hierarchy = self._hierarchy or self.build_hierarchy()
         if isinstance(self._hierarchy, ThinPlateHierarchy):
             return ThinPlateCycle(self._hierarchy)  # a new one for each solve, which may increase its damping
         self._membrane_cycle = self._membrane_cycle or MembraneCycle(self._hierarchy)
