@@ -9,7 +9,7 @@ pixels that it lies between free, galerkin.py's weights are
 
 To a coarse pixel that is not free they are zero. Here its scale is zero instead, so that h counts as 1 if it is 0. Only
 the scales are stored. The weights would take 8 bytes per pixel, a sixth of what a completion needed with them, and to
-read them took as long as to compute them.
+read them takes about as long as to compute them.
 """
 
 from __future__ import annotations
