@@ -118,6 +118,7 @@ def fit_response(
     sigma: NDArray[Any] | None = None,
     groups: IndexArray | None = None,
     start: Response | None = None,
+    one_start: bool = False,
 ) -> Fit:
     """The response whose calibrated prior is closest to the measurements under the chosen residual and loss.
 
@@ -140,6 +141,8 @@ def fit_response(
     start : Response, optional
         Response of similar pairs as the only start, about the geometric means of these pairs, so that a change of the
         prior's scale does not matter.
+    one_start : bool
+        Run a robust fit from the best of the starts only.
 
     Examples
     --------
@@ -190,7 +193,7 @@ def fit_response(
     if options.least_squares and sigma is None:
         return _least_squares(problem, starts, options, centre, scale, bool(warm))
     reweighted = Reweighted.of(problem, y, None if sigma is None else sigma / scale, options)
-    end = robust_descent(reweighted, starts, options, groups, scale)
+    end = robust_descent(reweighted, starts, options, groups, scale, one_start=one_start)
     return _finish_robust(problem, end, centre, scale)
 
 

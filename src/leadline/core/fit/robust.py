@@ -307,14 +307,25 @@ class RobustEnd:
 
 
 def robust_descent(
-    problem: Reweighted, starts: list[tuple[float, Theta]], options: FitOptions, groups: IndexArray | None, scale: float
+    problem: Reweighted,
+    starts: list[tuple[float, Theta]],
+    options: FitOptions,
+    groups: IndexArray | None,
+    scale: float,
+    *,
+    one_start: bool = False,
 ) -> RobustEnd:
     """The best fit of all starts, continued with all pairs, and with the penalty if ``options.exponent_spread`` is set.
+
+    With `one_start` the fit runs from the start of lowest cost only.
 
     The cost is minus twice a log-likelihood. For the penalty it is scaled to `effective` independent pairs instead of
     all (a composite likelihood with adjusted magnitude: Pauli et al., 2011). Where the measurements determine the
     response well, the penalty has little influence.
     """
+    if one_start:
+        common = _with_common_scale(problem, [theta for _, theta in starts])
+        starts = [min(starts, key=lambda start: common(start[1])[0])]
     # A subset of the pairs is enough to choose among starts; a single one needs no choice.
     chosen = problem.subset() if len(starts) > 1 else problem
     descents: list[Descent] = []
@@ -325,8 +336,7 @@ def robust_descent(
         ends.append((start, theta, scaled))
     start, theta, scaled = ends[0]
     if len(ends) > 1:
-        # Costs are comparable only for one tau; the smallest is used.
-        common = max((problem.rescaled(theta) for _, theta, _ in ends), key=lambda at: float(at.inverse_sigma.max()))
+        common = _with_common_scale(problem, [theta for _, theta, _ in ends])
         start, theta, scaled = min(ends, key=lambda end: common(end[1])[0])
     if chosen is problem:
         problem = scaled
@@ -347,6 +357,11 @@ def robust_descent(
     if information is not None and problem.penalty is not None:
         information += problem.penalty.information(theta, problem.ends)
     return RobustEnd(theta, weights, effective, information, tuple(descents), costs, problem)
+
+
+def _with_common_scale(problem: Reweighted, thetas: list[Theta]) -> Reweighted:
+    """The problem with the smallest tau of all parameters: costs are comparable only for one tau."""
+    return max((problem.rescaled(theta) for theta in thetas), key=lambda at: float(at.inverse_sigma.max()))
 
 
 def effective_weights(problem: Reweighted, theta: Theta, groups: IndexArray | None) -> tuple[Float64Array, float]:
