@@ -42,8 +42,8 @@ MAX_SCREENED = 20_000
 MAX_SCREENING_FIT = 1000
 """Pairs that are enough for the robust fit before the screening, which is only a starting point."""
 SCREENING_FIT = replace(ROBUST_FIT, starts=(-1.0, 1.0), tolerance=1e-4)
-"""That fit, which continues only from the better start. With a tolerance of 1e-3 one of 34 errors outside of the measured
-part of an image grows by 6 %."""
+"""That fit, which continues only from the better start. With a tolerance of 1e-3 one of 34 errors outside of the
+measured part of an image grows by 6 %."""
 LEFT_OUT_TOLERANCE = 3e-3
 """Tolerance of the solves that leave measurements out. It changes sigma by 0.1 % with the paper's system; with `best`
 by 7 % on average and 17 % in single scenes, and the coverage by one percentage point at most."""
@@ -289,10 +289,10 @@ def fit_pairs(pairs: Pairs, options: FitOptions, start: Response | None = None) 
 
 
 def _fit(pairs: Pairs, options: FitOptions, start: Response | None = None, *, briefly: bool = False) -> Fit:
+    groups = None if options.least_squares else pairs.tiles
     prior_range = pairs.prior_range if pairs.count else None
-    known = {"sigma": pairs.sigma, "groups": None if options.least_squares else pairs.tiles}
-    measured = pairs.paired_prior, pairs.measured, prior_range
-    return fit_response(*measured, options, **known, start=start, briefly=briefly)
+    numbers = pairs.paired_prior, pairs.measured, prior_range
+    return fit_response(*numbers, options, sigma=pairs.sigma, groups=groups, start=start, briefly=briefly)
 
 
 def calibrate_prior(pairs: Pairs, fit: Fit, earlier: Response | None = None) -> Float32Array:
