@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from leadline.core import neighbours
+from leadline.core import neighbours, pipeline
 from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours
 from leadline.core.options import CompletionOptions, FitOptions
 from leadline.core.pipeline import MIN_SCREENED, align, complete
@@ -125,3 +125,17 @@ def test_cells_find_the_same_neighbours_as_rings_of_pixels(rng, monkeypatch):
             found[-1][0][np.arange(found[-1][0].shape[1]) >= squares.counts[:, None]] = -1  # not set
         for one, other in zip(*found, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_of_very_many_measurements_a_sample_is_fitted(rng, monkeypatch):
+    prior, sparse, depth, wrong = room(rng, 0.1)
+    everything = align(prior, sparse, options=SCREENED)
+    monkeypatch.setattr(pipeline, "MAX_SCREENED", 300)
+    sample = align(prior, sparse, options=SCREENED)
+    used = np.isfinite(sample.fit.weights)
+    assert used.sum() == 300 < used.size == sample.fit.count
+    assert sample.fit.weights[used & wrong].mean() < 0.2
+    assert sample.fit.weights[used & ~wrong].mean() > 0.8
+    assert sample.fit.to_dict()["outliers"] == (sample.fit.weights[used] == 0).sum()
+    assert error(sample.calibrated, depth) < 1.2 * error(everything.calibrated, depth)
+    np.testing.assert_array_equal(complete(prior, sparse).depth[sparse > 0], sparse[sparse > 0])
