@@ -139,8 +139,8 @@ def adapt(
     if where.size > MIN_NEIGHBOURS:
         neighbours = neighbours or Neighbours(where, (height, width))
         spacing = int(neighbours.spacing)
-        if cells and neighbours.on_grid:
-            side = 2 * ((spacing - 1) // 2) + 1  # odd, so that the measured pixel is the centre
+        side = 2 * ((spacing - 1) // 2) + 1  # of a cell: odd, so that the measured pixel is the centre
+        if cells and neighbours.on_grid and side > 1:
             mean, variation = np.empty(where.size), np.empty(where.size)
             _cell_statistics(calibrated, where, side // 2, mean, variation)
             averaged = np.log(mean)

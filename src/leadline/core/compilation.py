@@ -23,6 +23,7 @@ from leadline.base.arrays import FloatArray
 from leadline.base.executors import available_cores
 from leadline.base.jit import compilation_marker
 from leadline.core import adaptive
+from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours
 from leadline.core.options import CompletionOptions, ReconstructionOptions, as_options
 from leadline.core.pipeline import align, complete
 from leadline.core.solve import kernels, membrane, nested, thin_plate
@@ -100,6 +101,7 @@ def _solver_tasks(general: bool) -> list[Callable[[], object]]:
         half = image.halved()
         half.interpolate(half.calibrated, prior)
         half.interpolate_at(where, half.calibrated, prior)
+        Neighbours(np.arange(MIN_NEIGHBOURS + 1), (1, MIN_NEIGHBOURS + 1))  # measurements of every pixel
 
     def encode() -> None:
         kernels.fix_unobserved(code)

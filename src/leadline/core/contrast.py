@@ -90,8 +90,10 @@ def distance_to_bridge(calibrated: Float32Array, where: IndexArray) -> float:
 def _pooled(marked: BoolArray) -> BoolArray:
     """Whether any of two by two pixels is marked."""
     height, width = marked.shape
-    even = np.pad(marked, ((0, height % 2), (0, width % 2)))
-    pooled: BoolArray = even[::2, ::2] | even[1::2, ::2] | even[::2, 1::2] | even[1::2, 1::2]
+    pooled = np.zeros(((height + 1) // 2, (width + 1) // 2), np.bool_)
+    for rows in (marked[::2], marked[1::2]):
+        for part in (rows[:, ::2], rows[:, 1::2]):
+            pooled[: part.shape[0], : part.shape[1]] |= part
     return pooled
 
 

@@ -68,13 +68,17 @@ class Pairs:
         """log(s / t) of each pair, (n,), with t the response at its prior."""
         return np.log(self.measured / response(self.paired_prior))
 
+    def sampled(self, count: int) -> BoolArray:
+        """Which pairs a sample of at most `count` contains, (n,): at even distances in their order."""
+        keep = np.ones(self.count, np.bool_)
+        if self.count > count:
+            keep[:] = False
+            keep[np.linspace(0, self.count - 1, count).astype(np.int64)] = True  # a fixed step could follow a column
+        return keep
+
     def sample(self, count: int) -> Pairs:
-        """At most `count` pairs at even distances in their order, or these pairs themselves if there are no more."""
-        if self.count <= count:
-            return self
-        keep = np.zeros(self.count, np.bool_)
-        keep[np.linspace(0, self.count - 1, count).astype(np.int64)] = True  # no fixed step: it could follow a column
-        return self.subset(keep)
+        """These `sampled` pairs, or all, these pairs themselves, if there are no more."""
+        return self if self.count <= count else self.subset(self.sampled(count))
 
     def subset(self, keep: BoolArray) -> Pairs:
         """The pairs where `keep`, (n,) bool, is True."""

@@ -1,10 +1,13 @@
 """The neighbours of each measurement among the others, and robust statistics over them.
 
-The search scans square rings of pixels around each measurement until enough others are found. Its total cost is
-proportional to the number of pixels, for any number of measurements that are spread evenly.
+The search scans square rings around each measurement until enough others are found: rings of pixels where measurements
+are dense, and else of square cells with about one measurement each. Its total cost is proportional to the number of
+measurements, if they are spread evenly.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,8 @@ MAX_NEIGHBOURS = 24
 
 ISOLATED = 2.0
 """Distance of its neighbours, in units of the spacing, beyond which a measurement may differ more from them."""
+DENSE = 30  # pixels per measurement, below which rings of pixels are faster than cells
+MAX_PER_CELL = 4  # mean number of measurements in the cells that have any, above which cells are made smaller
 PER_BLOCK = 256  # measurements that share a buffer: to allocate one for each would take as long as the search
 GRID_DISTANCE = 0.6  # median distance of the nearest neighbour in units of the spacing, beyond which they form a grid
 
@@ -81,18 +86,42 @@ class Neighbours:
 def _search(
     where: IndexArray, shape: tuple[int, int], enough: int, *, in_squares: bool = False
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """Neighbours of each measurement, nearest first; their number; and the half-width of the square searched.
+    """Neighbours of each measurement, nearest first; their number; and the half-width of the square of `enough` others.
 
     The neighbours are the `enough` nearest, or, with `in_squares`, all (up to `MAX_NEIGHBOURS`) in the smallest square
     that contains `enough` of them. There must be at least `enough` others.
     """
-    index = np.full(shape, -1, np.int32)
-    index.flat[where] = np.arange(where.size, dtype=np.int32)
     capacity = min(MAX_NEIGHBOURS, where.size - 1) if in_squares else enough
     nearest = np.empty((where.size, capacity), np.int32)
     counts, half_width = np.empty(where.size, np.int32), np.empty(where.size, np.int32)
-    _search_rings[-(-where.size // PER_BLOCK)](index, where, enough, in_squares, nearest, counts, half_width)
+    blocks, found = -(-where.size // PER_BLOCK), (enough, in_squares, nearest, counts, half_width)
+    if shape[0] * shape[1] < DENSE * where.size:
+        index = np.full(shape, -1, np.int32)
+        index.flat[where] = np.arange(where.size, dtype=np.int32)
+        _search_rings[blocks](index, where, *found)
+    else:
+        rows, columns = (part.astype(np.int32) for part in np.divmod(where, shape[1]))
+        _search_cells[blocks](rows, columns, shape, *_cells(rows, columns, shape), *found)
     return nearest, counts, half_width
+
+
+def _cells(
+    rows: NDArray[np.int32], columns: NDArray[np.int32], shape: tuple[int, int]
+) -> tuple[int, IndexArray, IndexArray]:
+    """Side in pixels of square cells, where the measurements of each cell begin, and all of them cell by cell.
+
+    The side is the mean distance of the measurements, and smaller if they are clustered.
+    """
+    side = max(1, round(math.sqrt(shape[0] * shape[1] / rows.size)))
+    while True:
+        across = -(-shape[1] // side)
+        cell = rows // side * across + columns // side
+        counts = np.bincount(cell, minlength=-(-shape[0] // side) * across)
+        if side == 1 or rows.size <= MAX_PER_CELL * np.count_nonzero(counts):
+            break
+        side //= 2
+    first = np.concatenate(([0], np.cumsum(counts)))
+    return side, first, np.argsort(cell, kind="stable")
 
 
 @parallel_loop()
@@ -120,6 +149,66 @@ def _search_rings(block, index, where, enough, in_squares, nearest, counts, half
                         squares[place], nearest[k, place] = square, index[i, j]
                         n = min(n + 1, capacity)
         counts[k], half_width[k] = n, radius
+
+
+@parallel_loop()
+def _search_cells(block, rows, columns, shape, side, first, members, enough, in_squares, nearest, counts, half_width):  # type: ignore[no-untyped-def]
+    height, width = shape
+    down, across = -(-height // side), -(-width // side)
+    capacity = nearest.shape[1]
+    distances = np.empty(enough, np.int64)  # half-widths of the squares that reach the nearest ones so far, ascending
+    keys = np.empty(capacity, np.int64)  # squared distances and, where these are equal, half-widths, ascending
+    for k in range(block * PER_BLOCK, min((block + 1) * PER_BLOCK, rows.size)):
+        row, column = rows[k], columns[k]
+        i, j = row // side, column // side
+        n, ring = 0, 0
+        # Every pixel of the square of half-width `searched` is in a cell that was searched.
+        searched = min(min(row - i * side, column - j * side), min((i + 1) * side - row, (j + 1) * side - column) - 1)
+        searched -= side
+        while n < enough or distances[enough - 1] > searched:
+            for p in range(max(i - ring, 0), min(i + ring + 1, down)):
+                step = 1 if abs(p - i) == ring else 2 * ring  # whole rows of cells at top and bottom, else the two ends
+                for q in range(j - ring, j + ring + 1, step):
+                    if not 0 <= q < across:
+                        continue
+                    for m in range(first[p * across + q], first[p * across + q + 1]):
+                        other = members[m]
+                        distance = max(abs(rows[other] - row), abs(columns[other] - column))
+                        if distance == 0 or (n == enough and distance >= distances[n - 1]):
+                            continue
+                        place = min(n, enough - 1)
+                        while place > 0 and distances[place - 1] > distance:
+                            distances[place] = distances[place - 1]
+                            place -= 1
+                        distances[place] = distance
+                        n = min(n + 1, enough)
+            searched += side
+            ring += 1
+        half_width[k] = distances[enough - 1]
+        # The nearest are in the circle around this square.
+        reach = half_width[k] if in_squares else np.int64(math.sqrt(2.0) * half_width[k])
+        n = 0
+        for p in range(max(row - reach, 0) // side, min(row + reach, height - 1) // side + 1):
+            for q in range(max(column - reach, 0) // side, min(column + reach, width - 1) // side + 1):
+                for m in range(first[p * across + q], first[p * across + q + 1]):
+                    other = members[m]
+                    v, u = np.int64(rows[other] - row), np.int64(columns[other] - column)
+                    distance = max(abs(v), abs(u))
+                    if distance == 0 or distance > reach:
+                        continue
+                    key = (v * v + u * u) * 65536 + distance
+                    place = n
+                    while place > 0 and (
+                        keys[place - 1] > key or (keys[place - 1] == key and nearest[k, place - 1] > other)
+                    ):
+                        place -= 1
+                    if place == capacity:
+                        continue
+                    n = min(n + 1, capacity)
+                    for later in range(n - 1, place, -1):
+                        keys[later], nearest[k, later] = keys[later - 1], nearest[k, later - 1]
+                    keys[place], nearest[k, place] = key, other
+        counts[k] = n
 
 
 @parallel_loop()

@@ -37,6 +37,7 @@ MIN_MEASUREMENTS = 5  # with fewer, kappa^2 cannot be estimated
 MEDIAN_SQUARE = 0.4549  # median of the square of a standard normal variable
 MIN_VARIANCE_RATIO = 0.01  # smallest kappa^2 relative to the noise
 MIN_DISTANCE_RATIO = 1.5  # of the fourth neighbour's distance to the nearest one's, for an extrapolation to zero
+MAX_COMPARED = 20_000  # measurements that are enough for a median over pairs of neighbours
 MEDIAN_ERROR = 2.34
 """Relative standard error of a median of squares of normal variables, times the root of their number."""
 CONFIDENCE = 1.645  # standard errors of a one-sided bound of 95 %
@@ -151,16 +152,17 @@ def estimated_noise(
     reaches zero. The square is at most twice its lower confidence bound: with few measurements it is zero. On a grid
     all neighbours are equally far, and nothing can be extrapolated.
     """
+    some = slice(None, None, -(-where.size // MAX_COMPARED))
     rows, columns = np.divmod(where, shape[1])
-    distances, halves = [], []
-    for rank in (0, MIN_NEIGHBOURS - 1):
-        other = neighbours.nearest[:, rank]
-        distances.append(float(np.median(np.hypot(rows - rows[other], columns - columns[other]))))
-        halves.append(float(np.median((residuals - residuals[other]) ** 2)) / (2.0 * MEDIAN_SQUARE))
+    others = [neighbours.nearest[some, rank] for rank in (0, MIN_NEIGHBOURS - 1)]
+    distances = [
+        float(np.median(np.hypot(rows[some] - rows[other], columns[some] - columns[other]))) for other in others
+    ]
     if distances[1] < MIN_DISTANCE_RATIO * distances[0]:
         return 0.0
+    halves = [float(np.median((residuals[some] - residuals[other]) ** 2)) / (2.0 * MEDIAN_SQUARE) for other in others]
     slope = distances[0] / (distances[1] - distances[0])
-    error = CONFIDENCE * MEDIAN_ERROR / math.sqrt(where.size)
+    error = CONFIDENCE * MEDIAN_ERROR / math.sqrt(others[0].size)
     nugget = (1.0 + slope) * halves[0] - slope * halves[1]
     lower = (1.0 + slope) * (1.0 - error) * halves[0] - slope * (1.0 + error) * halves[1]
     return math.sqrt(max(0.0, min(nugget, 2.0 * lower)))

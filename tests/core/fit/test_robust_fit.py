@@ -311,3 +311,12 @@ def test_a_sensor_model_and_a_map_of_noise():
         sigma_at(chart.T, measured, where, (2, 3))
     with pytest.raises(InputError, match="quadratic"):
         Noise(quadratic=-1.0)
+
+
+def test_the_start_that_is_better_after_a_few_steps_leads_to_the_same_map(rng):
+    h, s, _ = synthetic(rng, -1.0, noise=0.02)
+    s = spoiled(rng, s, 0.1, "anywhere")[0]
+    options = FitOptions.paper(residual="log", loss="cauchy", starts=(-1.0, 1.0))
+    whole, brief = (fit_response(h, s, options=options, briefly=briefly) for briefly in (False, True))
+    np.testing.assert_allclose(np.log(brief.response(h)), np.log(whole.response(h)), atol=1e-3)
+    assert (len(brief.descents), len(whole.descents)) == (2, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from leadline.core import neighbours, pipeline
 from leadline.core.neighbours import MIN_NEIGHBOURS, Neighbours
 from leadline.core.options import CompletionOptions, FitOptions
 from leadline.core.pipeline import MIN_SCREENED, align, complete
@@ -107,3 +108,34 @@ def test_neighbours_against_explicit_loops(rng):
         away = np.maximum(abs(rows - rows[k]), abs(columns - columns[k]))
         others = values[(away <= reaches[k]) & (np.arange(where.size) != k) & half]
         assert errors[k] == pytest.approx(abs(values[k] - np.median(others)) if others.size else 0.0)
+
+
+def test_cells_find_the_same_neighbours_as_rings_of_pixels(rng, monkeypatch):
+    """At random places, in a dense block beside single ones, and on a line."""
+    scattered = rng.random((60, 90)) < 0.03
+    clustered = scattered.copy()
+    clustered[10:25, 30:60] = True
+    for pattern in (scattered, clustered, rng.random((1, 200)) < 0.1):
+        where = np.flatnonzero(pattern)
+        found = []
+        for dense in (0, np.inf):
+            monkeypatch.setattr(neighbours, "DENSE", dense)
+            squares = Neighbours(where, pattern.shape)
+            found.append((squares.nearest, squares.isolation, neighbours.nearest_others(where, pattern.shape, 7)))
+            found[-1][0][np.arange(found[-1][0].shape[1]) >= squares.counts[:, None]] = -1  # not set
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_of_very_many_measurements_a_sample_is_fitted(rng, monkeypatch):
+    prior, sparse, depth, wrong = room(rng, 0.1)
+    everything = align(prior, sparse, options=SCREENED)
+    monkeypatch.setattr(pipeline, "MAX_SCREENED", 300)
+    sample = align(prior, sparse, options=SCREENED)
+    used = np.isfinite(sample.fit.weights)
+    assert used.sum() == 300 < used.size == sample.fit.count
+    assert sample.fit.weights[used & wrong].mean() < 0.2
+    assert sample.fit.weights[used & ~wrong].mean() > 0.8
+    assert sample.fit.to_dict()["outliers"] == (sample.fit.weights[used] == 0).sum()
+    assert error(sample.calibrated, depth) < 1.2 * error(everything.calibrated, depth)
+    np.testing.assert_array_equal(complete(prior, sparse).depth[sparse > 0], sparse[sparse > 0])

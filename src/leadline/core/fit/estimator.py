@@ -61,7 +61,7 @@ class Fit:
         The map; its `exponent`, `gain`, `offset` and `scale` are the paper's parameters.
     status : FitStatus
     rmse : float
-        Root mean square residual in metres over all pairs, outliers included.
+        Root mean square residual in metres over all pairs that were used, outliers included.
     covariance : (3, 3) float64
         Covariance of (exponent, log gain, offset) from the residual variance and the Jacobian; NaN if they were not
         all estimated. The paper's least squares treat residuals as independent, which those of neighbouring pixels
@@ -70,6 +70,7 @@ class Fit:
         Number of pairs.
     weights : (n,) float64
         Weight of each pair under the loss: 1 for squared residuals, near 0 for an outlier, and 0 if it was excluded.
+        NaN if only others of very many pairs were used.
     effective : float
         Effective number of independent pairs; equal to `count` for the paper's least squares.
     descents : tuple of Descent
@@ -118,6 +119,7 @@ def fit_response(
     sigma: NDArray[Any] | None = None,
     groups: IndexArray | None = None,
     start: Response | None = None,
+    briefly: bool = False,
 ) -> Fit:
     """The response whose calibrated prior is closest to the measurements under the chosen residual and loss.
 
@@ -140,6 +142,8 @@ def fit_response(
     start : Response, optional
         Response of similar pairs as the only start, about the geometric means of these pairs, so that a change of the
         prior's scale does not matter.
+    briefly : bool
+        Continue a robust fit only from the start that leads to the lowest cost in a few iterations.
 
     Examples
     --------
@@ -190,7 +194,7 @@ def fit_response(
     if options.least_squares and sigma is None:
         return _least_squares(problem, starts, options, centre, scale, bool(warm))
     reweighted = Reweighted.of(problem, y, None if sigma is None else sigma / scale, options)
-    end = robust_descent(reweighted, starts, options, groups, scale)
+    end = robust_descent(reweighted, starts, options, groups, scale, briefly=briefly)
     return _finish_robust(problem, end, centre, scale)
 
 
