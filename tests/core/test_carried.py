@@ -8,9 +8,11 @@ from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
 from leadline.base.errors import InputError
+from leadline.core.carried import MARGIN, _compare, _least_beside
 from leadline.core.pipeline import complete
 from leadline.core.stream import Stream
 from leadline.geometry.cameras import Camera
+from support.carried import compare
 from support.operators import bent_scene
 from support.stream_scenes import SHAPE, measured, scene
 
@@ -115,3 +117,22 @@ def test_motion_is_checked_in_one_sentence():
     ):
         with pytest.raises(InputError, match=words):
             stream(prior, sparse, **motion)
+
+
+def test_nothing_is_carried_beside_a_nearer_surface(rng):
+    """The compiled comparison equals its twin, with unknown pixels and at borders."""
+    for shape in ((1, 7), (9, 5), (23, 31)):
+        calibrated = rng.uniform(1.0, 2.0, shape).astype(np.float32)
+        depth = np.where(rng.random(shape) < 0.1, 1.0, rng.uniform(1.9, 2.1, shape)).astype(np.float32)
+        depth[rng.random(shape) < 0.1] = np.nan
+        ratio = rng.uniform(0.9, 1.1, shape).astype(np.float32)
+        ratio[rng.random(shape) < 0.1] = np.nan
+        beside, residual, change = (np.empty_like(depth) for _ in range(3))
+        _least_beside[len(depth)](depth, beside)
+        _compare[len(depth)](calibrated, depth, ratio, beside, residual, change)
+        for found, expected in zip((residual, change), compare(calibrated, depth, ratio), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    far, near = np.full((9, 9), 2.0, np.float32), np.s_[:, :3]
+    far[near] = 1.0
+    residual = compare(np.ones((9, 9), np.float32), far, np.ones((9, 9), np.float32))[0]
+    assert np.isnan(residual[0]).tolist() == [False] * 3 + [True] * MARGIN + [False] * (6 - MARGIN)

@@ -120,14 +120,13 @@ def adapt(
     measured: FloatArray,
     neighbours: Neighbours | None = None,
     *,
-    cells: bool = True,
     flatten: bool = True,
 ) -> Adapted:
     """The residual system estimated from the depths `measured` at the flat indices `where` and the calibrated prior t.
 
     With fewer than five measurements there are no statistics over neighbours: all get the full weight at their pixels.
-    `neighbours` are the neighbours of these measurements, if already computed. Without `cells` each measurement is
-    taken as the depth of its pixel, and without `flatten` all contrast of t is used.
+    `neighbours` are the neighbours of these measurements, if already computed. Without `flatten` all contrast
+    of t is used.
     """
     height, width = calibrated.shape
     log_s = np.log(measured.astype(np.float64))
@@ -140,7 +139,7 @@ def adapt(
         neighbours = neighbours or Neighbours(where, (height, width))
         spacing = int(neighbours.spacing)
         side = 2 * ((spacing - 1) // 2) + 1  # of a cell: odd, so that the measured pixel is the centre
-        if cells and neighbours.on_grid and side > 1:
+        if neighbours.on_grid and side > 1:
             mean, variation = np.empty(where.size), np.empty(where.size)
             _cell_statistics(calibrated, where, side // 2, mean, variation)
             averaged = np.log(mean)

@@ -176,7 +176,6 @@ def residual_problem(
     *,
     weights: Float64Array | None = None,
     neighbours: Neighbours | None = None,
-    cells: bool = True,
     halve: bool = True,
 ) -> ResidualProblem:
     """The system that `reconstruct` solves; the arguments are its own.
@@ -188,7 +187,7 @@ def residual_problem(
     if options.system != "adaptive":
         targets = np.log(measured.astype(np.float64) / calibrated.ravel()[where].astype(np.float64))
         return ResidualProblem(calibrated, valid, where, targets, weights, exact, None, options)
-    adapted = adapt(calibrated, where, measured, neighbours, cells=cells, flatten=weights is None)
+    adapted = adapt(calibrated, where, measured, neighbours, flatten=weights is None)
     if weights is None and adapted.noise > 0.0:
         screening = options.weight_data / options.weight_gradient
         noise = np.full(where.size, adapted.noise)
@@ -226,24 +225,21 @@ def reconstruct(
     *,
     weights: Float64Array | None = None,
     neighbours: Neighbours | None = None,
-    cells: bool = True,
     cache: SolverCache | None = None,
 ) -> tuple[FloatArray, Reconstruction]:
     """Return depth that equals `measured` at the pixels `where` and follows the gradients of log t elsewhere.
 
     A connected component of valid pixels without a measurement keeps t. A measurement of infinite weight, the default,
     is returned bit for bit; at one of finite weight (in units of the gradient weight) the solution may differ from it.
-    Only the adaptive system uses `neighbours`, if they have been computed already, and `cells`, which is described at
-    `adapt`. The images of a sequence share a `cache`.
+    Only the adaptive system uses `neighbours`, if they have been computed already. The images of a sequence
+    share a `cache`.
 
     >>> t = np.full((4, 4), 2.0, np.float32)
     >>> depth, reconstruction = reconstruct(t, np.array([5]), np.array([2.5]), ReconstructionOptions.paper())
     >>> float(depth[1, 1]), bool(2.0 < depth[3, 3] < 2.5), reconstruction.converged
     (2.5, True, True)
     """
-    problem = residual_problem(
-        calibrated, where, measured, options, weights=weights, neighbours=neighbours, cells=cells
-    )
+    problem = residual_problem(calibrated, where, measured, options, weights=weights, neighbours=neighbours)
     base, targets, exact, adapted, half = problem.base, problem.targets, problem.exact, problem.adapted, problem.half
     inputs = problem.valid, problem.where, problem.options
     if cache is None:
