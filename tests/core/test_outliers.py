@@ -146,6 +146,14 @@ def test_nothing_is_left_out_unasked(room, rng):
     np.testing.assert_array_equal(result.depth[np.isfinite(spoilt)], spoilt[np.isfinite(spoilt)])
 
 
+def test_rounding_of_exact_measurements_is_no_outlier():
+    """A response fits these measurements up to the resolution of float32, whose errors have no typical size."""
+    row, column = np.indices((120, 160))
+    prior = (2 + np.sin(column / 40) + np.cos(row / 30)).astype(np.float32)
+    sparse = (1.3 * prior**1.1).astype(np.float32)
+    assert complete(prior, sparse, options=REJECT).outliers.where.size == 0
+
+
 def test_a_surface_the_prior_gets_wrong_is_kept():
     """A box that the prior does not see at all: its residuals disagree with those around it, but not alone."""
     where = np.arange(0, 6400, 4)[np.arange(1600) % 20 < 20]

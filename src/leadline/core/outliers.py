@@ -180,7 +180,7 @@ def find_isolated(
             if with_plane:
                 _planes[g.size](nearest, rows, columns, g, keep, count, centre, spread)
             deviation = g - centre
-            typical = MAD_TO_SIGMA * float(np.median(np.abs(deviation[keep])))
+            typical = max(MAD_TO_SIGMA * float(np.median(np.abs(deviation[keep]))), _ROUNDING)
             threshold = factor * np.sqrt((MAD_TO_SIGMA * spread) ** 2 + typical**2 + own**2)
             _supports[g.size](nearest, g, keep, count, 2.0 * typical, support)
             keep = (np.abs(deviation) <= threshold) | (support >= MIN_SUPPORT)
