@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from leadline.geometry.cameras import Camera
-from leadline.views.agreement import Contradictions
+from leadline.views.agreement import Contradictions, agreeing
 from leadline.views.evidence import DepthMap, depth_points, from_depth
 
 CAMERA = Camera(64, 48, 60.0, 60.0, 31.5, 23.5)
@@ -19,6 +20,21 @@ def surface(depth: np.ndarray) -> np.ndarray:
 
 def rough(depth: np.ndarray, seed: int) -> np.ndarray:
     return depth * (1 + 0.005 * np.random.default_rng(seed).standard_normal(depth.shape))
+
+
+@pytest.mark.parametrize(("ratio", "leaves"), [(1.9, False), (2.2, True)])
+def test_a_view_that_disagrees_with_all_others_leaves(ratio: float, leaves: bool) -> None:
+    """From a smaller ratio on its single pairs exchange nothing."""
+    names = [f"view {k}" for k in range(7)]
+    neighbours = {name: tuple(other for other in names if other != name) for name in names}
+
+    def discrepancy(one: str, two: str) -> float:
+        return 0.01 * (ratio if names[0] in (one, two) and names[1] not in (one, two) else 1.0)
+
+    found = {name: np.array([discrepancy(name, other) for other in others]) for name, others in neighbours.items()}
+    chosen = agreeing(neighbours, found)
+    assert chosen[names[0]] == (() if leaves else (names[1],))
+    assert chosen[names[2]] == (names[1], *names[3:])
 
 
 def test_an_object_that_has_moved_is_used_nowhere_on_it_and_everywhere_else() -> None:
