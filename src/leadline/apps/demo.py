@@ -193,7 +193,7 @@ def _tiles(run: _Run, scores: tuple[DemoScore, ...]) -> list[list[Tile]]:
     for name in _SHOWN:
         angle = found["distributed", name].normals.median_deg
         picture = _normals(run.results["distributed", name].depth, run.camera)
-        orientation.append(Tile(picture, f"Normals: {name}", f"median error {angle:.2f} degrees"))
+        orientation.append(Tile(picture, f"Normals: {DEMO_METHODS[name]}", f"median error {angle:.2f} degrees"))
     reference = Tile(colourise(run.reference, low=low, high=high), "Reference depth", "", metres)
     rows = [scene, [reference, *_errors(run, found, "distributed")], orientation]
     for case, title in (("central", "Measured outside the centre"), ("outer", "Measured in the centre only")):
@@ -215,7 +215,7 @@ def _errors(run: _Run, found: dict[tuple[Case, str], DemoScore], case: Case) -> 
         if case != "distributed":  # there only single pixels are not scored, and leaving them out would speckle the map
             error[~run.observed[case].scored] = np.nan
         picture = colourise(error, low=0.0, high=_LARGEST_ERROR_SHOWN, scheme="error")
-        tiles.append(Tile(picture, f"Error: {name}", f"AbsRel {found[case, name].depth.absrel:.2%}", bar))
+        tiles.append(Tile(picture, f"Error: {DEMO_METHODS[name]}", f"AbsRel {found[case, name].depth.absrel:.2%}", bar))
     return tiles
 
 
