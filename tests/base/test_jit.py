@@ -121,6 +121,19 @@ def test_a_lack_of_memory_in_a_step_is_reported(size: int) -> None:
         record[6](np.zeros((1, 8, size // 8)), np.zeros(5), 1.0, False, None, (2.0, 5), np.zeros(8), np.zeros(8, int))
 
 
+@parallel_loop()
+def stop_early(i, out):
+    if i == 1:
+        return
+    out[i] = 1.0
+
+
+def test_a_step_that_returns_early_is_refused() -> None:
+    """Its body becomes that of the loop, where a return would end all steps."""
+    with pytest.raises(SyntaxError, match="stop_early: a step of a loop may not return"):
+        stop_early[3](np.zeros(3))
+
+
 @pytest.mark.parametrize(
     ("processors", "others", "expected"),
     [(2, 0, 2), (2, 1, 2), (2, 2, 1), (2, 6, 1), (16, 0, 2), (16, 8, 2), (16, 16, 1)],

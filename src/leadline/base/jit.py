@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import os
 import sys
+import textwrap
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property, partial
@@ -111,8 +113,8 @@ def _are_large(arguments: tuple[Any, ...]) -> bool:
 _WITH_LOOP = """
 def {name}(_first, _end, _parts, {arguments}):
     if _first >= 0:
-        for _i in range(_first, _end):
-            _step(_i, {arguments})
+        for {index} in range(_first, _end):
+            pass
     else:
         _run(_loop, _end, _parts, ({arguments},))
 """
@@ -124,12 +126,21 @@ def _with_loop(step: Callable[..., Any]) -> Any:
     It does the steps from the first to the end, or, if the first is negative, all of them in parallel parts. All loops
     thus share the one in `_loop`, which gets the address of this same function. A loop around the step in numba's way,
     with `prange`, would take LLVM through the code of the step three times, and the calls in it through type inference
-    once more.
+    once more. The body of the step replaces that of the loop in the syntax tree: numba needs an eighth of the whole
+    compilation to inline the steps itself.
     """
-    arguments = ", ".join(list(inspect.signature(step).parameters)[1:])
-    source = _WITH_LOOP.format(name=step.__name__, arguments=arguments)
-    names = {"__name__": step.__module__, "_step": inlined(step), "_run": _run, "_loop": _loop}
-    exec(compile(source, step.__code__.co_filename, "exec"), names)  # the file of the step, where numba caches
+    lines, line = inspect.getsourcelines(step)
+    body = ast.parse(textwrap.dedent("".join(lines)))
+    if any(isinstance(node, ast.Return) for node in ast.walk(body)):
+        raise SyntaxError(f"{step.__name__}: a step of a loop may not return before its end")
+    index, *arguments = inspect.signature(step).parameters
+    source = _WITH_LOOP.format(name=step.__name__, index=index, arguments=", ".join(arguments))
+    function = ast.parse(source)
+    loop = next(node for node in ast.walk(function) if isinstance(node, ast.For))
+    loop.body = body.body[0].body  # type: ignore[attr-defined]
+    ast.increment_lineno(function, line - 1)
+    names = {**step.__globals__, "_run": _run, "_loop": _loop}
+    exec(compile(function, step.__code__.co_filename, "exec"), names)  # the file of the step, where numba caches
     return names[step.__name__]
 
 

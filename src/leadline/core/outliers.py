@@ -222,11 +222,9 @@ def _planes(k, nearest, rows, columns, values, keep, count, centre, spread):  # 
             found[n], down[n], across[n] = values[other], rows[other] - rows[k], columns[other] - columns[k]
             reach = max(reach, abs(down[n]), abs(across[n]))
             n += 1
-    if n < _MIN_FOR_PLANE:
-        return
     level, deviation = centre[k], spread[k]
     slope_down, slope_across = 0.0, 0.0
-    for _ in range(_PLANE_ITERATIONS):
+    for _ in range(_PLANE_ITERATIONS if n >= _MIN_FOR_PLANE else 0):
         width = 2.0 * max(MAD_TO_SIGMA * deviation, _ROUNDING)
         w0, wx, wy, wxx, wxy, wyy, wv, wxv, wyv = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for m in range(n):
