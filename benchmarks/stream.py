@@ -2,6 +2,7 @@
 
     python benchmarks/stream.py FRAMES NETWORK.onnx [--count 200] [--every 1] [--first 0] [--preset paper]
     python benchmarks/stream.py FRAMES NETWORK.onnx --poses --preset best      with frame-000000.pose.txt
+    python benchmarks/stream.py FRAMES NETWORK.onnx --poses --faults --preset best --count 24
     python benchmarks/stream.py                       a rendered room, in a window that moves one pixel per frame
 
 FRAMES is a folder of a 7-Scenes sequence: frame-000000.color.jpg (or .png), frame-000000.depth.png in millimetres, ...
@@ -14,6 +15,9 @@ with a reference and without a measurement in both frames. With --poses (camera-
 frame) it is the change of the depth of the same surface point instead: log D'(p') - log D(p) minus the change that the
 reference geometry and the poses predict, where p' is the pixel of p's surface point. "reference" is the same number for
 the reference itself. Points are measured at strong gradients of the image, other ones in each frame, with 1 % of noise.
+
+With --faults the stream gets wrong poses, an object that moves, or optical flow, on the first sensor. The flicker is
+that of the right poses, without the object. "Worst" is the largest ratio of the errors of a single frame.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
@@ -32,7 +36,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.ndimage import distance_transform_edt, gaussian_gradient_magnitude
+from scipy.ndimage import binary_dilation, distance_transform_edt, gaussian_gradient_magnitude
+from scipy.spatial.transform import Rotation
 
 from leadline import Camera, Completion, CompletionOptions, Prior, Stream, StreamResult, complete
 from leadline.bench.observations import Case, observe
@@ -46,6 +51,9 @@ MILLIMETRES = 1e-3
 NO_DEPTH = 65535
 LATENCIES = 1000  # frames
 WALL, CPU = range(2)  # clocks
+WRONG_BY = 0.05, 2.0  # metres and degrees
+OBJECT, OBJECT_DEPTH, OBJECT_STEP = (120, 160), 0.9, 22  # pixels, metres, pixels per frame
+BESIDE = 8  # pixels
 SAME_SURFACE = 0.05  # log depth between the reference and that of the frame before, carried along
 
 
@@ -155,7 +163,16 @@ class PosedScores:
     changes: list[float] = field(default_factory=list)
     last: tuple[Map, Map, NDArray[np.float64]] | None = None
 
-    def add(self, depth: Map, reference: Map, pose: NDArray[np.float64], camera: Camera, scored: Any) -> None:
+    def add(
+        self,
+        depth: Map,
+        reference: Map,
+        pose: NDArray[np.float64],
+        camera: Camera,
+        scored: NDArray[np.bool_],
+        still: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """The flicker is that of the scored pixels, or of those that are `still`."""
         self.errors.append(float(np.nanmean(np.abs(depth / reference - 1)[scored])))
         if self.last is not None:
             before, old_reference, old_pose = self.last
@@ -163,15 +180,16 @@ class PosedScores:
             expected = np.log(carried.depth / carried.sample(old_reference))
             change = np.abs(np.log(depth / carried.sample(before)) - expected)
             same = np.abs(np.log(carried.depth / reference)) < SAME_SURFACE  # False where NaN
-            self.changes.append(float(np.nanmean(change[same & scored])))
+            self.changes.append(float(np.nanmean(change[same & (scored if still is None else still)])))
         self.last = depth, reference, pose
+
+    def values(self) -> tuple[list[float], list[float]]:
+        return self.errors, self.changes
 
 
 def compare_posed(folder: Path, network: str, chosen: slice, options: CompletionOptions) -> list[list[str]]:
     """Rows of error and flicker: alone, a stream without poses, a stream with them, and the reference itself."""
-    matrix = np.loadtxt(folder / "camera-intrinsics.txt")
-    camera = Camera(640, 480, matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2])
-    paths = sorted(folder.glob("frame-*.color.*"))[chosen]
+    camera, paths = posed_paths(folder, chosen)
     frames = list(zip(paths, read_sequence(folder, network, chosen), strict=True))
     rows = [["measured", "", "AbsRel", "ratio", "flicker", "ratio", "mean weight"], ["---", "---"] + ["---:"] * 5]
     for sensor in (*SENSORS, *POINTS):
@@ -196,6 +214,81 @@ def compare_posed(folder: Path, network: str, chosen: slice, options: Completion
             row = [sensor.name, name, f"{error:.4f}", f"{error / alone[0]:.3f}", f"{change:.4f}"]
             rows.append([*row, f"{change / alone[1]:.3f}", f"{np.mean(weights):.2f}" if name == "with poses" else ""])
     return rows
+
+
+def wrong_pose(pose: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """A pose that is wrong by WRONG_BY metres and degrees, in random directions."""
+    shift, axis = (vector / np.linalg.norm(vector) for vector in rng.standard_normal((2, 3)))
+    error = np.eye(4)
+    error[:3, :3] = Rotation.from_rotvec(np.radians(WRONG_BY[1]) * axis).as_matrix()
+    error[:3, 3] = WRONG_BY[0] * shift
+    return pose @ error
+
+
+def object_in(frame: int) -> NDArray[np.bool_]:
+    """The pixels of an object that moves by OBJECT_STEP pixels per frame, back and forth."""
+    left = OBJECT_STEP * frame % (2 * (640 - OBJECT[1]))
+    left = min(left, 2 * (640 - OBJECT[1]) - left)
+    where = np.zeros((480, 640), np.bool_)
+    where[180 : 180 + OBJECT[0], left : left + OBJECT[1]] = True
+    return where
+
+
+def compare_faults(folder: Path, network: str, chosen: slice, options: CompletionOptions) -> list[list[str]]:
+    """Rows of error and flicker, relative to frames alone, with wrong poses, a moving object and optical flow."""
+    camera, paths = posed_paths(folder, chosen)
+    frames = list(read_sequence(folder, network, chosen))
+    poses = [np.loadtxt(path.with_name(path.name.split(".")[0] + ".pose.txt")) for path in paths]
+    rng = np.random.default_rng(0)
+    wrong = [wrong_pose(pose, rng) for pose in poses]
+    given = {
+        "right poses": poses,
+        "one pose in ten wrong": [wrong[k] if k % 10 == 5 else pose for k, pose in enumerate(poses)],
+        "all poses wrong": wrong,
+        "a pose that never changes": [poses[0]] * len(poses),
+        "right poses, a moving object": poses,
+        "flow": poses,
+    }
+    rows = [["poses or flow", "AbsRel", "flicker", "worst", "on and beside the object"], ["---"] + ["---:"] * 4]
+    for fault, used in given.items():
+        stream, alone, together = Stream(options), PosedScores(), PosedScores()
+        near: list[tuple[float, float]] = []
+        for k, (prior, reference) in enumerate(frames):
+            rest = np.ones(reference.shape, np.bool_)
+            if "object" in fault:
+                rest = ~object_in(k)
+                nearer = float(np.nanmean(reference < OBJECT_DEPTH))  # the network sees that the object is near
+                quantile = 1 - nearer if prior.kind == "disparity" else nearer
+                values = np.where(rest, prior.values, np.quantile(prior.values, quantile)).astype(np.float32)
+                prior, reference = replace(prior, values=values), np.where(rest, reference, np.float32(OBJECT_DEPTH))
+            sparse, scored = SENSORS[0](reference, fill_from_nearest(reference), rng)
+            motion: dict[str, Any] = {"camera": camera, "camera_to_world": used[k]}
+            if fault == "flow":
+                flow = np.full((*reference.shape, 2), np.nan, np.float32)
+                if k:
+                    transform = np.linalg.inv(poses[k]) @ poses[k - 1]
+                    carried = carry_depth(frames[k - 1][1], camera, camera, transform)
+                    flow[..., 0] = carried.columns - np.arange(reference.shape[1])
+                    flow[..., 1] = carried.rows - np.arange(reference.shape[0])[:, None]
+                motion = {"flow": flow}
+            maps = complete(prior, sparse, options=options).depth, stream(prior, sparse, **motion).depth
+            for score, depth in zip((alone, together), maps, strict=True):
+                score.add(depth, reference, poses[k], camera, scored, scored & rest)
+            if not rest.all():
+                beside = scored & binary_dilation(~rest, iterations=BESIDE)
+                errors = [float(np.nanmean(np.abs(depth / reference - 1)[beside])) for depth in maps]
+                near.append((errors[0], errors[1]))
+        ratios = [f"{np.mean(b) / np.mean(a):.2f}" for a, b in zip(alone.values(), together.values(), strict=True)]
+        worst = np.max(np.array(together.errors) / np.array(alone.errors))
+        row = [fault, *ratios, f"{worst:.2f}", f"{np.divide(*np.mean(near, axis=0)[::-1]):.2f}" if near else ""]
+        rows.append(row)
+    return rows
+
+
+def posed_paths(folder: Path, chosen: slice) -> tuple[Camera, list[Path]]:
+    matrix = np.loadtxt(folder / "camera-intrinsics.txt")
+    camera = Camera(640, 480, matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2])
+    return camera, sorted(folder.glob("frame-*.color.*"))[chosen]
 
 
 def compare(
@@ -259,11 +352,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of frames to skip at the beginning")
     parser.add_argument("--preset", choices=("paper", "best"), default="paper")
     parser.add_argument("--poses", action="store_true", help="error and flicker with the poses of the frames")
+    parser.add_argument("--faults", action="store_true", help="with --poses: wrong poses, a moving object, and flow")
     given = parser.parse_args()
     options = getattr(CompletionOptions, given.preset)()
     chosen = slice(given.first, given.first + given.count * given.every, given.every)
     if given.poses:
-        rows = compare_posed(given.frames, given.network, chosen, options)
+        measure = compare_faults if given.faults else compare_posed
+        rows = measure(given.frames, given.network, chosen, options)
         sys.stdout.write("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
         return
     frames = read_sequence(given.frames, given.network, chosen) if given.frames else pan(given.count)
