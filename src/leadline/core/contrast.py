@@ -68,8 +68,11 @@ def confirmed_share(calibrated: Float32Array, where: IndexArray, log_t: Float64A
     np.log(losses, out=losses)
     losses -= losses[-1].copy()
     compared = np.count_nonzero(np.bincount(first, minlength=where.size) + np.bincount(second, minlength=where.size))
-    errors = np.std(losses, axis=1) / math.sqrt(compared)
-    bounds = np.mean(losses, axis=1) + CONFIDENCE * errors + PENALTY * (1.0 - SHARES)
+    means = np.mean(losses, axis=1)
+    losses -= means[:, None]
+    losses *= losses
+    errors = np.sqrt(np.mean(losses, axis=1)) / math.sqrt(compared)
+    bounds = means + CONFIDENCE * errors + PENALTY * (1.0 - SHARES)
     return float(SHARES[np.argmin(bounds)])
 
 
