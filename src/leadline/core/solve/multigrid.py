@@ -24,8 +24,7 @@ from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 Planes = Float32Array
 """A stack of padded maps, (k, h + 2, w + 2) or, for edge weights, (k, h + 2, w + 3)."""
 
-# A level of at most this many pixels is solved directly, by its stored inverse; with the thin plate a larger one is.
-COARSEST = 16
+COARSEST = 16  # A level of at most this many pixels is solved directly, by its stored inverse.
 # A coarse pixel whose diagonal is smaller has no equation. The inverse of this bound, times any value that occurs on a
 # level, is still a finite float32.
 SMALLEST_DIAGONAL = np.float32(1e-30)
@@ -55,15 +54,12 @@ class Hierarchy:
     inverse: Float32Array  # inverse of the last level's operator on its padded grid
 
 
-def coarse_sizes(height: int, width: int, coarsest: int = COARSEST) -> Iterator[tuple[int, int]]:
-    """Yield the sizes of the levels below an image, each half of the one before; there is at least one.
-
-    The last has at most `coarsest` pixels.
-    """
+def coarse_sizes(height: int, width: int) -> Iterator[tuple[int, int]]:
+    """Yield the sizes of the levels below an image, each half of the one before; there is at least one."""
     while True:
         height, width = (height + 1) // 2, (width + 1) // 2
         yield height, width
-        if height * width <= coarsest:
+        if height * width <= COARSEST:
             return
 
 

@@ -38,8 +38,6 @@ from leadline.core.solve.galerkin import coarsen, restrict_row
 from leadline.core.solve.kernels import EAST, FREE, ROWS_PER_BLOCK, SOUTH, SOUTH_EAST, SOUTH_WEST, block_count
 from leadline.core.solve.multigrid import NO_CODE, NO_MAP, NO_PLANES, SMALLEST_DIAGONAL, Planes, edge_planes, padded
 
-# A level of at most this many pixels is solved directly. On smaller levels the calls of kernels would take longer.
-_COARSEST = 30
 _CUSP_BENDING = 1.5  # If K is smaller, a measurement makes a cusp, so its mass has to shape the interpolation.
 _FIXED_MASS = np.float32(10)  # mass of a fixed pixel, in units of the row sum of |A| + |A| K |A|
 _KINK_FACTOR = 1.3  # Measured: each level bends more than the composed operator says, because of interpolation's kinks.
@@ -73,7 +71,7 @@ def build_thin_plate(
     image = ThinPlateLevel(edges, NO_PLANES, NO_PLANES, mass, bending, np.zeros_like(mass))
     _set_up_smoother(code, image, area, np.zeros_like(mass), laplacian)
     levels = [image]
-    for depth, size in enumerate(multigrid.coarse_sizes(code.shape[0] - 2, code.shape[1] - 2, _COARSEST)):
+    for depth, size in enumerate(multigrid.coarse_sizes(code.shape[0] - 2, code.shape[1] - 2)):
         fine, fine_area, area = levels[-1], area, padded(1, size)[0]
         level = ThinPlateLevel(edge_planes(4, size), padded(8, size), padded(2, size), *padded(3, size))
         cusps = laplacian < _CUSP_BENDING * 4**depth
@@ -189,20 +187,12 @@ def _set_up_block(
 
 
 def _invert(level: ThinPlateLevel) -> Float32Array:
-    """Return the dense inverse of a level's operator on its padded grid; it is zero in the padding.
-
-    A pixel without an equation has the row of the identity.
-    """
-    shape = level.mass.shape
-    inside = np.arange(level.mass.size).reshape(shape)[1:-1, 1:-1].ravel()
-    block = np.ix_(inside, inside)
-    weights = multigrid.adjacency(level.edges, shape)[block]
-    bending, mass = (part[1:-1, 1:-1].ravel().astype(float) for part in (level.bending, level.mass))
+    """Return the dense inverse of a level's operator; a pixel without an equation has the row of the identity."""
+    height, width = level.mass.shape
+    weights = multigrid.adjacency(level.edges, (height, width))
     # The diagonal is summed from the edges in float64, so that a constant field costs the energy of its masses only.
     laplacian = np.diag(weights.sum(axis=1)) - weights
-    matrix = laplacian @ (bending[:, None] * laplacian) + laplacian
-    diagonal = matrix.diagonal() + mass
-    np.fill_diagonal(matrix, diagonal + (diagonal <= SMALLEST_DIAGONAL))
-    inverse = np.zeros((level.mass.size, level.mass.size), np.float32)
-    inverse[block] = np.linalg.inv(matrix)
-    return inverse
+    matrix = laplacian + np.diag(level.mass.ravel().astype(float))
+    matrix += laplacian @ (level.bending.ravel()[:, None].astype(float) * laplacian)
+    matrix += np.diag((matrix.diagonal() <= SMALLEST_DIAGONAL).astype(float))
+    return np.linalg.inv(matrix).astype(np.float32)
