@@ -97,6 +97,28 @@ def test_noise_makes_no_edges(rng, monkeypatch):
     assert error(np.exp(1.0), found) < 0.98 * error(np.exp(1.0), reconstruct(*arguments)[0])
 
 
+def test_a_coarse_solve_that_changes_nothing_is_the_last_one(rng, monkeypatch):
+    """Where the first solve meets the tolerance of the second, the third would be the second once more."""
+    row, column = np.indices(SHAPE)
+    where = np.flatnonzero((row % 8 == 4) & (column % 8 == 4))
+    targets = 0.1 * np.sin(row.flat[where] / 50) * np.cos(column.flat[where] / 60)
+    grid = grid_of(textured(rng), where, targets, np.full(where.size, MAX_WEIGHT))
+    solve, estimates = Grid.solve, []
+
+    def recorded(self, before=None):
+        estimates.append(solve(self, before))
+        return estimates[-1]
+
+    monkeypatch.setattr(Grid, "solve", recorded)
+    found = estimate_residual(grid)
+    assert [estimate.settled for estimate in estimates] == [False, True]
+    monkeypatch.setattr(Grid, "solve", lambda self, before=None: replace(recorded(self, before), settled=False))
+    again = estimate_residual(grid)
+    assert len(estimates) == 5
+    np.testing.assert_array_equal(again.residual, found.residual)
+    np.testing.assert_array_equal(again.slope, found.slope)
+
+
 def test_counts_of_measurements_around_each_pixel(rng):
     where = np.sort(rng.choice(30 * 41, 25, replace=False))
     found = nested._counts(where, (30, 41), 7)

@@ -113,9 +113,12 @@ class Operator:
         else:
             east, south = self.edges[kernels.EAST], self.edges[kernels.SOUTH]
             here = where + where // width  # the planes have one column more
-            around = east.take(here), east.take(here - 1), south.take(here), south.take(here - (width + 1))
-            weights = np.array(around, np.float64)
-            degree, squares, mass = weights.sum(axis=0), (weights**2).sum(axis=0), self.mass.take(where)
+            degree, squares, mass = np.zeros(where.size), np.zeros(where.size), self.mass.take(where)
+            for plane, shift in ((east, 0), (east, 1), (south, 0), (south, width + 1)):
+                weight = plane.take(here - shift).astype(np.float64)
+                degree += weight
+                weight *= weight
+                squares += weight
         diagonal: Float64Array = mass + degree + self.laplacian * (degree**2 + squares)
         return diagonal
 

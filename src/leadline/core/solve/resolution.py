@@ -30,8 +30,8 @@ def half_shape(shape: tuple[int, ...]) -> tuple[int, int]:
 
 def half_indices(where: IndexArray, shape: tuple[int, ...]) -> IndexArray:
     """Flat indices of the pixels of the half grid that contain those at `where` on a grid of this shape."""
-    row, column = np.divmod(where, shape[1])
-    place: IndexArray = row // 2 * half_shape(shape)[1] + column // 2
+    row = where // shape[1]
+    place: IndexArray = row // 2 * half_shape(shape)[1] + (where - shape[1] * row) // 2
     return place
 
 

@@ -116,8 +116,8 @@ class System:
 
     def _initial_guess(self, values: FloatArray) -> FloatArray:
         field = np.zeros(self.operator.code.shape, self.number)
-        fraction = 1.0 if self.operator.edges is None else self._initial_fraction
-        field.put(self.where, values.astype(self.number, copy=False) * fraction)
+        rounded: FloatArray = np.asarray(values, self.number)
+        field.put(self.where, rounded if self.operator.edges is None else rounded * self._initial_fraction)
         return field
 
     def _solve(self, field: FloatArray, rhs: RightHandSide | None, start: FloatArray | None) -> Solution:
