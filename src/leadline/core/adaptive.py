@@ -130,7 +130,7 @@ def adapt(
     """
     height, width = calibrated.shape
     log_s = np.log(measured.astype(np.float64))
-    log_t = np.log(calibrated.flat[where].astype(np.float64))
+    log_t = np.log(calibrated.take(where).astype(np.float64))
     mean_distance = math.sqrt(calibrated.size / max(1, where.size))
     spacing, cell, roughness = math.ceil(mean_distance), 1, math.nan
     noise, share, level = 0.0, 1.0, float(np.mean(log_s)) if where.size else 0.0

@@ -68,8 +68,11 @@ def confirmed_share(calibrated: Float32Array, where: IndexArray, log_t: Float64A
     np.log(losses, out=losses)
     losses -= losses[-1].copy()
     compared = np.count_nonzero(np.bincount(first, minlength=where.size) + np.bincount(second, minlength=where.size))
-    errors = np.std(losses, axis=1) / math.sqrt(compared)
-    bounds = np.mean(losses, axis=1) + CONFIDENCE * errors + PENALTY * (1.0 - SHARES)
+    means = np.mean(losses, axis=1)
+    losses -= means[:, None]
+    losses *= losses
+    errors = np.sqrt(np.mean(losses, axis=1)) / math.sqrt(compared)
+    bounds = means + CONFIDENCE * errors + PENALTY * (1.0 - SHARES)
     return float(SHARES[np.argmin(bounds)])
 
 
@@ -102,18 +105,22 @@ def _neighbouring_squares(
 ) -> tuple[IndexArray, IndexArray]:
     """Indices of the measurements of each pair, one array each, from two partitions that are shifted by half a side."""
     pairs = []
-    rows, columns = np.divmod(where, shape[1])
+    rows = where // shape[1]
     every = 2 * -(-where.size // MAX_MEASUREMENTS)
     for shift in {0, side // 2}:
-        row, column = (rows + shift) // side, (columns + shift) // side
-        width = int(column.max()) + 1
+        row = (rows + shift) // side
         some = np.flatnonzero(row % every < 2)  # two rows of squares in each `every`, which are neighbours
-        square = row[some] * width + column[some]
+        column = (where[some] - shape[1] * rows[some] + shift) // side
+        width = (shape[1] - 1 + shift) // side + 1
+        row = row[some]
+        if every > 2:  # without most of the rows between those that are used
+            row = 3 * (row // every) + row % every
+        square = row * width + column
         order = np.lexsort((residuals[some], square))
         place = square[order]
         starts = np.flatnonzero(np.diff(place, prepend=-1))
         middle = starts + (np.diff(starts, append=place.size) - 1) // 2
-        chosen = np.full((int(row.max()) + 1, width), -1)
+        chosen = np.full((int(row.max(initial=0)) + 1, width), -1)
         chosen.flat[place[starts]] = some[order[middle]]
         for one, other in (
             (chosen[:, :-1], chosen[:, 1:]),

@@ -19,7 +19,8 @@ MIN_NEIGHBOURS = 4
 """Other measurements that the square around a measurement must contain; with fewer it is enlarged."""
 MAX_NEIGHBOURS = 24
 """Largest number of neighbours of a measurement. A square on a regular grid contains 5 to 8; more than 24 are rare."""
-
+DENSEST_NEIGHBOURS = 8
+"""The same where more than half of the pixels are measured: those around a pixel. More would take 64 bytes a pixel."""
 ISOLATED = 2.0
 """Distance of its neighbours, in units of the spacing, beyond which a measurement may differ more from them."""
 DENSE = 30  # pixels per measurement, below which rings of pixels are faster than cells
@@ -66,9 +67,10 @@ class Neighbours:
         self.nearest = np.ascontiguousarray(nearest[:, : self.counts.max()])  # most of the columns are empty
         self.spacing = int(np.median(half_width))
         self.isolation = np.maximum(half_width / (ISOLATED * self.spacing), 1.0)
-        (row, column), other = np.divmod(where, shape[1]), self.nearest[:, 0]
-        distance = np.maximum(np.abs(row - row[other]), np.abs(column - column[other]))
-        self.on_grid = bool(np.median(distance) > GRID_DISTANCE * self.spacing)
+        other = where.take(self.nearest[:, 0])
+        rows = where // shape[1] - other // shape[1]
+        columns = where - other - shape[1] * rows
+        self.on_grid = bool(np.median(np.maximum(np.abs(rows), np.abs(columns))) > GRID_DISTANCE * self.spacing)
 
     def compare(self, values: Float64Array, counted: BoolArray | None = None) -> tuple[Float64Array, Float64Array]:
         """Distance of each value from the median of its neighbours' values, and a measure of the neighbours' spread.
@@ -88,16 +90,19 @@ def _search(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """Neighbours of each measurement, nearest first; their number; and the half-width of the square of `enough` others.
 
-    The neighbours are the `enough` nearest, or, with `in_squares`, all (up to `MAX_NEIGHBOURS`) in the smallest square
-    that contains `enough` of them. There must be at least `enough` others.
+    The neighbours are the `enough` nearest, or, with `in_squares`, all (up to `MAX_NEIGHBOURS` or
+    `DENSEST_NEIGHBOURS`) in the smallest square that contains `enough` of them. There must be at least `enough` others.
     """
-    capacity = min(MAX_NEIGHBOURS, where.size - 1) if in_squares else enough
+    capacity = enough
+    if in_squares:
+        most = DENSEST_NEIGHBOURS if 2 * where.size > shape[0] * shape[1] else MAX_NEIGHBOURS
+        capacity = min(most, where.size - 1)
     nearest = np.empty((where.size, capacity), np.int32)
     counts, half_width = np.empty(where.size, np.int32), np.empty(where.size, np.int32)
     blocks, found = -(-where.size // PER_BLOCK), (enough, in_squares, nearest, counts, half_width)
     if shape[0] * shape[1] < DENSE * where.size:
         index = np.full(shape, -1, np.int32)
-        index.flat[where] = np.arange(where.size, dtype=np.int32)
+        index.put(where, np.arange(where.size, dtype=np.int32))
         _search_rings[blocks](index, where, *found)
     else:
         rows, columns = (part.astype(np.int32) for part in np.divmod(where, shape[1]))

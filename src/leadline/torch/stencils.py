@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from leadline.core.solve.resolution import MAX_STRENGTHENING
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -154,7 +156,8 @@ def _halve_rows(right: Tensor) -> Tensor:
     series = (4.0 * a * b * c / (b * c + 2.0 * a * c + a * b)).clamp(max=1.0)
     if len(series) % 2:
         series = torch.cat((series, series[-1:]))
-    return 0.5 * (series[0::2] + series[1::2])
+    one, other = series[0::2], series[1::2]
+    return torch.minimum(0.5 * (one + other), MAX_STRENGTHENING * torch.minimum(one, other))
 
 
 def interpolate(field: Tensor, guide: Tensor, known: Tensor, t: Tensor, similarity: float, least: float) -> Tensor:

@@ -110,6 +110,19 @@ def test_neighbours_against_explicit_loops(rng):
         assert errors[k] == pytest.approx(abs(values[k] - np.median(others)) if others.size else 0.0)
 
 
+def test_where_most_pixels_are_measured_the_neighbours_are_the_eight_around(rng):
+    shape = (30, 40)
+    where = np.flatnonzero(rng.random(shape) < 0.7)
+    found = Neighbours(where, shape)
+    assert found.nearest.shape[1] == 8
+    rows, columns = np.divmod(where, shape[1])
+    for k in range(where.size):
+        around = np.flatnonzero(np.maximum(abs(rows - rows[k]), abs(columns - columns[k])) == 1)
+        nearest = found.nearest[k, : found.counts[k]]
+        assert set(around) <= set(nearest)  # with fewer than four of them there are others, farther away
+        assert around.size < MIN_NEIGHBOURS or around.size == nearest.size
+
+
 def test_cells_find_the_same_neighbours_as_rings_of_pixels(rng, monkeypatch):
     """At random places, in a dense block beside single ones, and on a line."""
     scattered = rng.random((60, 90)) < 0.03

@@ -180,7 +180,8 @@ def test_jacobi_divides_by_the_diagonal():
     masses = mass[1:-1, 1:-1].ravel().astype(float)
     explicit = system(role, 0.0, HEAVY, weights, masses).diagonal().reshape(role.shape)
     inside = np.indices(role.shape).reshape(2, -1) + 1
-    np.testing.assert_allclose(weighted.diagonal(*inside), explicit.ravel(), rtol=1e-6)
+    where = np.ravel_multi_index(tuple(inside), code.shape)
+    np.testing.assert_allclose(weighted.diagonal(where), explicit.ravel(), rtol=1e-6)
     # Without edge weights it equals the closed form in the paper.
     degree = laplacian(role).diagonal()
     np.testing.assert_allclose(diagonal[free], (DATA + degree + HEAVY * (degree**2 + degree))[free], rtol=SUMS)

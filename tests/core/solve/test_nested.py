@@ -97,6 +97,28 @@ def test_noise_makes_no_edges(rng, monkeypatch):
     assert error(np.exp(1.0), found) < 0.98 * error(np.exp(1.0), reconstruct(*arguments)[0])
 
 
+def test_a_coarse_solve_that_changes_nothing_is_the_last_one(rng, monkeypatch):
+    """Where the first solve meets the tolerance of the second, the third would be the second once more."""
+    row, column = np.indices(SHAPE)
+    where = np.flatnonzero((row % 8 == 4) & (column % 8 == 4))
+    targets = 0.1 * np.sin(row.flat[where] / 50) * np.cos(column.flat[where] / 60)
+    grid = grid_of(textured(rng), where, targets, np.full(where.size, MAX_WEIGHT))
+    solve, estimates = Grid.solve, []
+
+    def recorded(self, before=None):
+        estimates.append(solve(self, before))
+        return estimates[-1]
+
+    monkeypatch.setattr(Grid, "solve", recorded)
+    found = estimate_residual(grid)
+    assert [estimate.settled for estimate in estimates] == [False, True]
+    monkeypatch.setattr(Grid, "solve", lambda self, before=None: replace(recorded(self, before), settled=False))
+    again = estimate_residual(grid)
+    assert len(estimates) == 5
+    np.testing.assert_array_equal(again.residual, found.residual)
+    np.testing.assert_array_equal(again.slope, found.slope)
+
+
 def test_counts_of_measurements_around_each_pixel(rng):
     where = np.sort(rng.choice(30 * 41, 25, replace=False))
     found = nested._counts(where, (30, 41), 7)
@@ -161,7 +183,10 @@ def test_a_field_is_interpolated_along_the_edges_of_the_map():
 
 
 def test_edges_at_half_the_resolution():
-    """Along a chain the resistances 1 / w add up: half of an edge, a whole one and half of one; chains are averaged."""
+    """Along a chain the resistances 1 / w add up: half of an edge, a whole one and half of one; chains are averaged.
+
+    The average is at most ten times the weaker one.
+    """
     rng = np.random.default_rng(3)
     image = flat_grid((5, 8))
     for part in image.edges:
@@ -173,10 +198,29 @@ def test_edges_at_half_the_resolution():
     def chain(a, b, c):
         return 2.0 / (0.5 / a + 1.0 / b + 0.5 / c)
 
-    np.testing.assert_allclose(found[0][1, 1], 0.5 * (chain(*across[2, 2:5]) + chain(*across[3, 2:5])), rtol=1e-6)
+    def beside(a, b):
+        return min(0.5 * (a + b), 10.0 * min(a, b))
+
+    np.testing.assert_allclose(found[0][1, 1], beside(chain(*across[2, 2:5]), chain(*across[3, 2:5])), rtol=1e-6)
     np.testing.assert_allclose(found[0][2, 0], chain(*across[4, :3]), rtol=1e-6)  # the last row has one chain
-    np.testing.assert_allclose(found[1][0, 3], 0.5 * (chain(*down[:3, 6]) + chain(*down[:3, 7])), rtol=1e-6)
+    np.testing.assert_allclose(found[1][0, 3], beside(chain(*down[:3, 6]), chain(*down[:3, 7])), rtol=1e-6)
+    image.edges[1][:, 1] = 1e-3  # one of two columns is weak
+    np.testing.assert_allclose(image.halved().edges[1][0, 0], 1e-2, rtol=1e-6)
     assert all((part == 1).all() for part in flat_grid((5, 8)).halved().edges)
+
+
+def test_an_edge_on_the_border_of_pixels_of_the_half_grid_costs_no_iterations():
+    """A box beside the measurements: six iterations if the columns along its edges were strong along themselves."""
+    v, u = np.mgrid[0:1:240j, 0:1:320j]
+    wall = np.minimum(5.0 + 0.5 * np.sin(4 * u) + 0.3 * v, 1.2 / np.maximum(v - 0.35, 0.01))
+    depth = np.where((u > 0.6) & (u < 0.9) & (v > 0.5) & (v < 0.9), 1.6, wall)
+    slow = 0.03 * np.cos(7 * u + 2 * v) * np.cos(3 * u - 6 * v) + 0.03 * np.log(depth) ** 2
+    t = (depth * np.exp(slow)).astype(np.float32)
+    row, column = np.indices(t.shape)
+    where = np.flatnonzero((row % 8 == 4) & (column % 8 == 4) & (abs(row - 120) < 60) & (abs(column - 160) < 80))
+    arguments = t, where, depth.astype(np.float32).flat[where], ReconstructionOptions()
+    assert residual_problem(*arguments).half is not None
+    assert reconstruct(*arguments)[1].iterations <= 3
 
 
 LARGE = (300, 420)  # its half has more than COARSEST pixels

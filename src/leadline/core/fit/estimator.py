@@ -143,7 +143,8 @@ def fit_response(
         Response of similar pairs as the only start, about the geometric means of these pairs, so that a change of the
         prior's scale does not matter.
     briefly : bool
-        Continue a robust fit only from the start that leads to the lowest cost in a few iterations.
+        Continue a robust fit only from the start that leads to the lowest cost in a few iterations, and estimate no
+        covariance.
 
     Examples
     --------

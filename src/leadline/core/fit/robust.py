@@ -320,7 +320,7 @@ def robust_descent(
 ) -> RobustEnd:
     """The best fit of all starts, continued with all pairs, and with the penalty if ``options.exponent_spread`` is set.
 
-    With `briefly` only the run of lowest cost after BRIEF_ITERATIONS is continued.
+    With `briefly` only the run of lowest cost after BRIEF_ITERATIONS is continued, and there is no covariance.
 
     The cost is minus twice a log-likelihood. For the penalty it is scaled to `effective` independent pairs instead of
     all (a composite likelihood with adjusted magnitude: Pauli et al., 2011). Where the measurements determine the
@@ -359,7 +359,8 @@ def robust_descent(
     theta, costs, iterations, stopped = descend(problem, theta, options.max_iterations, options.tolerance)
     weights, effective = effective_weights(problem, theta, groups)
     descents.append(Descent(start, float(theta[0]), scale * problem.plain.rmse(theta), iterations, stopped))
-    information = problem.information(theta, weights, effective)
+    # A brief fit is a starting point, whose uncertainty nobody needs.
+    information = None if briefly else problem.information(theta, weights, effective)
     if information is not None and problem.penalty is not None:
         information += problem.penalty.information(theta, problem.ends)
     return RobustEnd(theta, weights, effective, information, tuple(descents), costs, problem)

@@ -8,7 +8,6 @@ residual takes one pass over the image.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,17 +103,22 @@ class Operator:
             kernels.apply_weighted_operator[count](p, self.code, *terms, out, laplacian, number(sign), *sums)
         return sums
 
-    def diagonal(self, row: IndexArray, column: IndexArray) -> Float64Array:
-        """Return Q_pp = data + a + laplacian (a^2 + sum of w^2) at padded indices, with a the sum of the edges w."""
+    def diagonal(self, where: IndexArray) -> Float64Array:
+        """Return Q_pp = data + a + laplacian (a^2 + sum of w^2) at flat padded indices, with a the sum of edges w."""
+        width = self.code.shape[1]
         if self.edges is None or self.mass is None:  # all w = 1
-            degree = (self.code[row, column] & kernels.DEGREE).astype(np.float64)
+            degree = (self.code.take(where) & kernels.DEGREE).astype(np.float64)
             squares = degree
             mass: FloatArray | float = self.data
         else:
             east, south = self.edges[kernels.EAST], self.edges[kernels.SOUTH]
-            around = [east[row, column], east[row, column - 1], south[row, column], south[row - 1, column]]
-            weights = np.array(around, np.float64)
-            degree, squares, mass = weights.sum(axis=0), (weights**2).sum(axis=0), self.mass[row, column]
+            here = where + where // width  # the planes have one column more
+            degree, squares, mass = np.zeros(where.size), np.zeros(where.size), self.mass.take(where)
+            for plane, shift in ((east, 0), (east, 1), (south, 0), (south, width + 1)):
+                weight = plane.take(here - shift).astype(np.float64)
+                degree += weight
+                weight *= weight
+                squares += weight
         diagonal: Float64Array = mass + degree + self.laplacian * (degree**2 + squares)
         return diagonal
 
@@ -123,12 +127,15 @@ class Operator:
 class RightHandSide:
     """b, as its values at some pixels; it is zero elsewhere. Only the true residual needs it as a map."""
 
-    where: tuple[Any, Any]  # indices into a padded map
+    where: IndexArray | None  # flat indices into a padded map; None for everything inside its padding
     values: FloatArray
 
     def fill(self, out: Float32Array) -> Float32Array:
         out.fill(0.0)
-        out[self.where] = self.values
+        if self.where is None:
+            out[1:-1, 1:-1] = self.values
+        else:
+            out.put(self.where, self.values)
         return out
 
 
@@ -136,9 +143,9 @@ class Jacobi:
     """The paper's preconditioner, z = r / diag(Q)."""
 
     def __init__(self, operator: Operator) -> None:
-        free = np.nonzero(operator.code >= kernels.FREE)
+        free = np.flatnonzero(operator.code >= kernels.FREE)
         self._inverse = np.zeros(operator.code.shape, np.float32)
-        self._inverse[free] = 1.0 / operator.diagonal(*free)
+        self._inverse.put(free, 1.0 / operator.diagonal(free))
         self.solution = np.zeros_like(self._inverse)
 
     def __call__(self, r: Float32Array) -> tuple[Float32Array, float]:

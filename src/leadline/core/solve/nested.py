@@ -83,6 +83,7 @@ class Estimate:
 
     residual: Float32Array  # (H, W): log residual; finite where t is valid
     slope: Float32Array  # (H, W): squared gradient of log depth, per pixel, up to which there is no edge
+    settled: bool = False  # whether it is that from which its solve started, which a solve more would not change
 
     def depth(self, calibrated: Float32Array) -> Float32Array:
         """t exp(r)."""
@@ -112,7 +113,8 @@ class Grid:
         """The problem at half the resolution; measurements that fall into the same pixel are averaged.
 
         The gradient term does not depend on the resolution in two dimensions; the others do, by the area of a pixel.
-        Two edges in a row act as one of their harmonic mean, two side by side as one of their mean.
+        Two edges in a row act as one of their harmonic mean, two side by side as one of their mean, or of
+        MAX_STRENGTHENING times the weaker one if that is less.
         """
         height, width = half_shape(self.calibrated.shape)
         calibrated = np.empty((height, width), np.float32)
@@ -144,7 +146,8 @@ class Grid:
         if solution.status is SolveStatus.BROKE_DOWN:
             return None
         residual = np.where(valid, solution.interior, np.nan).astype(np.float32)
-        return Estimate(residual, np.empty(0, np.float32) if before is None else before.slope)
+        slope = np.empty(0, np.float32) if before is None else before.slope
+        return Estimate(residual, slope, settled=before is not None and solution.iterations == 0)
 
     def lowered_edges(self, estimate: Estimate) -> tuple[Float32Array, Float32Array]:
         """The edge weights, lowered where the depth of an estimate has an edge."""
@@ -274,8 +277,10 @@ def estimate_residual(grid: Grid, *, solve: bool = False) -> Estimate | None:
     coarsest = grids[-1]
     estimate = coarsest.with_slope(first.solve())
     for _ in range(COARSE_SOLVES - 1 if len(grids) > 1 else 0):
-        if estimate is not None:
-            estimate = coarsest.with_slope(coarsest.solve(estimate))
+        if estimate is not None and not estimate.settled:
+            estimate = coarsest.solve(estimate)
+            if estimate is not None and not estimate.settled:  # else its slope is that of the same residual
+                estimate = coarsest.with_slope(estimate)
     for coarse, finer in zip(grids[:0:-1], grids[-2::-1], strict=True):
         if estimate is None:
             return None

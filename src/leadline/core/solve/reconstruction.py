@@ -106,8 +106,8 @@ class SolverCache:
         if self._field is not None and (self._field.shape != shape or self._field.dtype != system.number):
             self._field = self._spare = None
         if self._field is not None:
-            others = targets if start is None else targets - start[system.where]
-            difference = targets - self._field[system.where]
+            others = targets if start is None else targets - start.take(system.where)
+            difference = targets - self._field.take(system.where)
             if float((difference * difference).sum()) < float((others * others).sum()):
                 start = np.empty_like(self._field) if self._spare is None else self._spare
                 np.copyto(start, self._field)

@@ -14,6 +14,11 @@ from leadline.base.arrays import Float64Array, IndexArray
 from leadline.base.jit import STENCIL, called_by_kernels, compiled, inlined, parallel_loop
 from leadline.core.adaptive import MAX_WEIGHT
 
+MAX_STRENGTHENING = 10.0
+"""Largest weight of two edges side by side in units of the weaker one, if it is less than their mean. An edge of t on
+the border between two pixels of the half grid makes one of the two columns of an image pixel weak and the other strong.
+By their mean alone, a column of the half grid with strong edges along itself would have weak ones to both sides, which
+multigrid does not represent (thin_plate.py): up to six times the iterations. On 23 scenes errors change by 0.1 %."""
 MIN_SHARE = 1e-6  # weight of pixels where t is not similar at all: if all four are not, they share equally
 
 
@@ -25,8 +30,8 @@ def half_shape(shape: tuple[int, ...]) -> tuple[int, int]:
 
 def half_indices(where: IndexArray, shape: tuple[int, ...]) -> IndexArray:
     """Flat indices of the pixels of the half grid that contain those at `where` on a grid of this shape."""
-    row, column = np.divmod(where, shape[1])
-    place: IndexArray = row // 2 * half_shape(shape)[1] + column // 2
+    row = where // shape[1]
+    place: IndexArray = row // 2 * half_shape(shape)[1] + (where - shape[1] * row) // 2
     return place
 
 
@@ -61,10 +66,16 @@ def _in_series(a, b, c):  # type: ignore[no-untyped-def]
     return min(four * a * b * c / (b * c + two * a * c + a * b), np.float32(1.0))
 
 
+@inlined
+def _side_by_side(a, b):  # type: ignore[no-untyped-def]
+    """The weight of two edges side by side."""
+    return min(np.float32(0.5) * (a + b), np.float32(MAX_STRENGTHENING) * min(a, b))
+
+
 @parallel_loop(fastmath=STENCIL)
 def halve_edges(i, across, down, coarse_across, coarse_down):  # type: ignore[no-untyped-def]
     """Compute row i of the edge weights of the half grid. An edge beyond the border has the weight 1."""
-    one, half = np.float32(1.0), np.float32(0.5)
+    one = np.float32(1.0)
     height, width = across.shape[0], down.shape[1]
     k, below = 2 * i, min(2 * i + 1, height - 1)
     for j in range(coarse_across.shape[1]):
@@ -72,14 +83,14 @@ def halve_edges(i, across, down, coarse_across, coarse_down):  # type: ignore[no
         last = m + 2 < across.shape[1]
         upper = _in_series(across[k, m], across[k, m + 1], across[k, m + 2] if last else one)
         lower = _in_series(across[below, m], across[below, m + 1], across[below, m + 2] if last else one)
-        coarse_across[i, j] = half * (upper + lower)
+        coarse_across[i, j] = _side_by_side(upper, lower)
     if i < coarse_down.shape[0]:
         last = k + 2 < down.shape[0]
         for j in range(coarse_down.shape[1]):
             m, beside = 2 * j, min(2 * j + 1, width - 1)
             left = _in_series(down[k, m], down[k + 1, m], down[k + 2, m] if last else one)
             right = _in_series(down[k, beside], down[k + 1, beside], down[k + 2, beside] if last else one)
-            coarse_down[i, j] = half * (left + right)
+            coarse_down[i, j] = _side_by_side(left, right)
 
 
 @inlined

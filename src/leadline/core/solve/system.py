@@ -63,8 +63,7 @@ class System:
         weights: ArrayLike | None = None,
     ) -> None:
         self.options = options
-        row, column = np.divmod(where, valid.shape[1])
-        self.where = row + 1, column + 1  # indices into the padded field
+        self.where = _padded_indices(where, valid.shape)  # flat indices into the padded field
         checked = np.full(where.size, np.inf) if weights is None else _check_weights(weights, where.size)
         hard = np.isinf(checked)
         role = pixel_roles(valid, where, hard)
@@ -76,7 +75,7 @@ class System:
         if self.operator.representable and not (edges is None and hard.all() and laplacian < THIN_PLATE_FROM):
             mass = np.where(code > 0, np.float32(data), np.float32(0))
             self._soft_weights = np.where(hard, 0.0, checked)
-            mass[self.where] += self._soft_weights
+            mass.put(self.where, mass.take(self.where) + self._soft_weights)
             self.operator = Operator(code, data, laplacian, _edge_planes(edges, valid), mass)
         rough = self.operator.edges is not None and options.tolerance >= _FLOAT32_FROM
         self.number = np.float32 if rough else np.float64  # type of the fields
@@ -85,7 +84,7 @@ class System:
         # are zero. The residual of a field of zeros would grow without bound with c.
         if self.operator.edges is not None:
             self._initial_fraction = np.ones(where.size)
-            np.divide(self._soft_weights, self.operator.diagonal(*self.where), out=self._initial_fraction, where=~hard)
+            np.divide(self._soft_weights, self.operator.diagonal(self.where), out=self._initial_fraction, where=~hard)
         self._hierarchy: MembraneHierarchy | ThinPlateHierarchy | None = None
         self._membrane_cycle: MembraneCycle | None = None
         self._work: tuple[Float32Array, Float32Array] | None = None
@@ -107,8 +106,7 @@ class System:
 
         `rhs` is (H, W).
         """
-        inside = (slice(1, -1), slice(1, -1))
-        return self._solve(np.zeros(self.operator.code.shape, self.number), RightHandSide(inside, rhs), None)
+        return self._solve(np.zeros(self.operator.code.shape, self.number), RightHandSide(None, rhs), None)
 
     def padded_field(self, interior: FloatArray) -> FloatArray:
         """Return a field with these values inside its padding of zeros, to start a solve from."""
@@ -118,9 +116,8 @@ class System:
 
     def _initial_guess(self, values: FloatArray) -> FloatArray:
         field = np.zeros(self.operator.code.shape, self.number)
-        field[self.where] = values
-        if self.operator.edges is not None:
-            field[self.where] *= self._initial_fraction
+        rounded: FloatArray = np.asarray(values, self.number)
+        field.put(self.where, rounded if self.operator.edges is None else rounded * self._initial_fraction)
         return field
 
     def _solve(self, field: FloatArray, rhs: RightHandSide | None, start: FloatArray | None) -> Solution:
@@ -172,12 +169,20 @@ class System:
 
 def pixel_roles(valid: BoolArray, where: IndexArray, hard: BoolArray | bool = False) -> NDArray[np.uint8]:
     """The padded roles of kernels.py, with hard or soft measurements; components without one are fixed."""
-    role = np.pad(valid.astype(np.uint8), 1)  # True is FREE_ROLE
-    row, column = np.divmod(where, valid.shape[1])
-    role[row + 1, column + 1] = np.where(hard, np.uint8(kernels.FIXED_ROLE), np.uint8(kernels.SOFT_ROLE))
+    role = np.zeros((valid.shape[0] + 2, valid.shape[1] + 2), np.uint8)
+    role[1:-1, 1:-1] = valid  # True is FREE_ROLE
+    measured = np.where(hard, np.uint8(kernels.FIXED_ROLE), np.uint8(kernels.SOFT_ROLE))
+    role.put(_padded_indices(where, valid.shape), measured)
     if not valid.all():  # otherwise there is only one component
         kernels.fix_unobserved(role)
     return role
+
+
+def _padded_indices(where: IndexArray, shape: tuple[int, ...]) -> IndexArray:
+    """Flat indices into a padded map of the pixels with the flat indices `where` in the image."""
+    width = shape[1]
+    indices: IndexArray = where + 2 * (where // width) + (width + 3)
+    return indices
 
 
 def unobserved(valid: BoolArray, where: IndexArray) -> BoolArray:
