@@ -51,8 +51,8 @@ _ahead = False  # whether this process has compiled ahead of a completion, or de
 def warm_up(options: CompletionOptions | str = "best") -> None:
     """Compile every kernel that a completion with these options needs, or load it from numba's cache on disk.
 
-    From an empty cache this takes some seconds in two processes, less than a first completion, which compiles in one.
-    A program that must not wait at its first frame calls it when it starts.
+    From an empty cache this takes some seconds in two processes. The first `complete` of a program does the same where
+    that is safe. A program that must not wait at its first frame calls this function when it starts.
     """
     global _ahead
     _ahead = True
