@@ -37,8 +37,6 @@ from leadline.core.solve import kernels, membrane, nested, thin_plate
 from leadline.core.solve.cg import Operator
 from leadline.core.solve.multigrid import NO_PLANES, Level, VCycle, coarse_sizes, edge_planes, padded
 from leadline.core.solve.thin_plate_cycle import ThinPlateCycle
-from leadline.core.stream import Stream
-from leadline.geometry.cameras import Camera
 
 # Large enough for the finest level to be shared among threads, so that a parallel loop has run.
 SHAPE = (240, 200)
@@ -87,6 +85,9 @@ def is_compiled(options: CompletionOptions | str = "best") -> bool:
 
 def compile_carried() -> bool:
     """Compile the kernels that carry depth along in a `Stream`; returns whether they were compiled now."""
+    from leadline.core.stream import Stream  # here, because the first completion imports this module
+    from leadline.geometry.cameras import Camera
+
     marker = compilation_marker("carried")
     if marker.exists():
         return False
