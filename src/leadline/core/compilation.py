@@ -4,18 +4,25 @@ From an empty cache one process compiles the kernels of the fit and then takes t
 list, while a second process takes them from the end, the costly ones first. Each task is taken once. A completion then
 loads the compiled code from numba's cache on disk, and compiles what no task covers. Threads could not do this: numba
 compiles one kernel at a time.
+
+The second process is a new Python that runs nothing of the caller's program, and ends when no task is left. It is not
+started where it could not help or could disturb; see `_compile_in_two_processes`.
 """
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import time
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,27 +37,45 @@ from leadline.core.solve import kernels, membrane, nested, thin_plate
 from leadline.core.solve.cg import Operator
 from leadline.core.solve.multigrid import NO_PLANES, Level, VCycle, coarse_sizes, edge_planes, padded
 from leadline.core.solve.thin_plate_cycle import ThinPlateCycle
-from leadline.core.stream import Stream
-from leadline.geometry.cameras import Camera
 
 # Large enough for the finest level to be shared among threads, so that a parallel loop has run.
 SHAPE = (240, 200)
 _DTYPES = np.float32, np.float64
-_PACKAGE_FOLDER = Path(__file__).parents[2]
+_PATIENCE = 120.0
+"""Seconds after which a second process is not waited for, and a lock counts as left behind by a process that died."""
+_ahead = False  # whether this process has compiled ahead of a completion, or decided not to
 
 
 def warm_up(options: CompletionOptions | str = "best") -> None:
     """Compile every kernel that a completion with these options needs, or load it from numba's cache on disk.
 
-    From an empty cache this takes some seconds in two processes, less than a first completion, which compiles in one.
-    A program that must not wait at its first frame calls it when it starts.
+    From an empty cache this takes some seconds in two processes. The first `complete` of a program does the same where
+    that is safe. A program that must not wait at its first frame calls this function when it starts.
     """
+    global _ahead
+    _ahead = True
     options = as_options(options)
     if not is_compiled(options):
         _compile_in_two_processes(options)
-    for dtype in _DTYPES:
-        complete(*_example(dtype), options=options)
+    with _without_collection():
+        for dtype in _DTYPES:
+            complete(*_example(dtype), options=options)
     _touch(_marker(options))
+
+
+def compile_ahead(options: CompletionOptions) -> None:
+    """Before the first completion of a program, compile its kernels with the help of a second process if that is safe.
+
+    Otherwise nothing is done, and the completion compiles what it needs. A program with `NUMBA_NUM_THREADS=1` wants one
+    processor for itself, and worker processes share theirs with others of their kind.
+    """
+    global _ahead
+    if _ahead:
+        return
+    _ahead = True
+    alone = multiprocessing.parent_process() is None and numba.config.NUMBA_NUM_THREADS > 1
+    if alone and not numba.config.DISABLE_JIT and not is_compiled(options) and _compile_in_two_processes(options):
+        _touch(_marker(options))
 
 
 def is_compiled(options: CompletionOptions | str = "best") -> bool:
@@ -60,6 +85,9 @@ def is_compiled(options: CompletionOptions | str = "best") -> bool:
 
 def compile_carried() -> bool:
     """Compile the kernels that carry depth along in a `Stream`; returns whether they were compiled now."""
+    from leadline.core.stream import Stream  # here, because the first completion imports this module
+    from leadline.geometry.cameras import Camera
+
     marker = compilation_marker("carried")
     if marker.exists():
         return False
@@ -158,30 +186,71 @@ def _example(dtype: type[np.floating]) -> tuple[FloatArray, FloatArray]:
     return ramp.astype(dtype), sparse.astype(dtype)
 
 
-def _compile_in_two_processes(options: CompletionOptions) -> None:
-    """Compile the kernels together with a process that runs `compile_solver`, and wait for it.
+def _compile_in_two_processes(options: CompletionOptions) -> bool:
+    """Compile the kernels together with a process that runs `compile_solver`; returns whether that was done.
 
-    Nothing is done on one core, or inside a program that embeds Python.
+    Nothing is done on one core, inside a program that embeds Python, where nothing can be stored, or while another
+    process does the same.
     """
     python = Path(sys.executable or "")
     if available_cores() < 2 or not python.name.startswith("python"):
-        return
+        return False
     general = options.reconstruction.system == "adaptive"
-    paths = os.pathsep.join(filter(None, (str(_PACKAGE_FOLDER), os.environ.get("PYTHONPATH"))))
     quiet = subprocess.DEVNULL
-    with tempfile.TemporaryDirectory() as folder, suppress(OSError):  # a completion then compiles everything
-        arguments = f"Path({folder!r}), general={general}, reverse=True"
-        program = f"from pathlib import Path; from {__name__} import compile_solver; compile_solver({arguments})"
-        environment = {**os.environ, "PYTHONPATH": paths}
-        other = subprocess.Popen([str(python), "-c", program], env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
+    with suppress(OSError), _lock(_marker(options).with_suffix(".lock")), tempfile.TemporaryDirectory() as folder:
+        program = (
+            "import gc; gc.disable(); from pathlib import Path; "
+            f"from {__name__} import compile_solver; compile_solver(Path('.'), general={general}, reverse=True)"
+        )
+        # In a folder of its own, because Python also searches the working directory for modules; it finds those of
+        # this process on the same path.
+        flags = {"cwd": folder, "env": _environment(), "stdin": quiet, "stdout": quiet, "stderr": quiet}
+        other = subprocess.Popen([str(python.absolute()), "-c", program], **flags)  # type: ignore[call-overload]
         try:
-            for dtype in _DTYPES:
-                align(*_example(dtype), options=options)
-            compile_solver(Path(folder), general=general, reverse=False)
-            other.wait()
+            with _without_collection():
+                for dtype in _DTYPES:
+                    align(*_example(dtype), options=options)
+                compile_solver(Path(folder), general=general, reverse=False)
+            with suppress(subprocess.TimeoutExpired):
+                other.wait(_PATIENCE)
         finally:
             other.kill()
             other.wait()
+        return True
+    return False
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a Python that imports the same modules and stores compiled code in the same place."""
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    cache = {"NUMBA_CACHE_DIR": os.path.abspath(numba.config.CACHE_DIR)} if numba.config.CACHE_DIR else {}
+    return {**os.environ, "PYTHONPATH": path, **cache}
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Hold a file that one process can make; raises OSError if another holds it, or if it cannot be made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        if time() - path.stat().st_mtime > _PATIENCE:
+            path.unlink()
+    path.touch(exist_ok=False)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Suspend the search for unreachable objects, which takes a seventh of the time: numba makes millions that live."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _touch(marker: Path) -> None:

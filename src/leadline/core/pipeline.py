@@ -208,8 +208,11 @@ def complete(
     >>> bool(np.allclose(result.depth, 3.0 * prior, rtol=1e-4))
     True
     """
+    from leadline.core.compilation import compile_ahead  # here, because it imports this module
+
     options = as_options(options)
     inputs = check_inputs(prior, sparse, valid, noise, unit)
+    compile_ahead(options)
     pairs, outliers = remove_outliers(inputs.pairs, options.outliers)
     fit = fit_pairs(pairs, options.fit)
     warn_about_prior(fit)
