@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,6 +192,11 @@ def test_downloads_follow_the_exponent(tab: Page) -> None:
     assert "lambda" in name
     assert not np.array_equal(np.load(by_hand), np.load(fitted))
     assert "fitted exponent" in tab.inner_text("#held-note")
+    said = re.search(
+        r"RMSE of the fit: \S+ (c?m) \(at the fitted exponent \S+ (c?m)\)", tab.inner_text("#exponent-text")
+    )
+    assert said is not None
+    assert said[1] == said[2]  # one unit, or the two cannot be compared
 
 
 def test_wording_on_a_touch_screen(chromium: Browser, server: Studio) -> None:
