@@ -201,7 +201,9 @@ def test_measurements_without_a_prior_are_not_enough(here: Path) -> None:
 def test_a_fallback_is_noted_and_refused_when_strict(preset: str, here: Path) -> None:
     files = "--sparse lidar.png --unit mm --prior disparity.npy"  # and not said to be one
     line = f"complete photo.jpg {files} --preset {preset} -o out"
-    assert "note: fit anti_correlated: " in leadline(line).output
+    output = leadline(line).output
+    assert "note: fit anti_correlated: " in output
+    assert "--prior-kind auto finds out" in output  # an advice that holds with either kind
     assert "anti_correlated" in refused(f"{line} --strict --overwrite")
 
 

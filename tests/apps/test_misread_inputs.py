@@ -41,7 +41,12 @@ def test_project_makes_its_folder_and_complete_reads_its_sidecar() -> None:
     assert record()["units"]["sparse"] == {"unit": "kitti", "guessed": False}
     assert Path("out/photo.ply").exists()
     assert record()["inputs"]["sparse_sidecar"]["path"] == "new/sparse.json"
-    assert "the unit is" not in done(f"{PROJECTED} --unit mm --overwrite")  # what the user states
+    stated = done(f"{PROJECTED} --unit mm --overwrite")  # what the user states
+    assert (
+        "note: sparse.png was written in the unit kitti, as its sidecar says, but is read in mm; leave out --unit"
+        in stated
+    )
+    assert "note:" not in done(f"{PROJECTED} --unit {1 / 256} --overwrite")  # the same unit as a number
 
 
 @pytest.mark.parametrize("change", ["other file", "damaged", "turned", "none"])

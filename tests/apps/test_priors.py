@@ -122,7 +122,9 @@ def test_help_imports_no_framework(command: str) -> None:
 
 
 def test_saved_predictions_are_those_of_the_network(here: Path) -> None:
-    assert "photo: depth by model, wrote priors/photo.npy" in done("prior photo.jpg --prior onnx:model.onnx -o priors")
+    assert "photo: depth by model\nwrote priors/photo.npy\n" in done(
+        "prior photo.jpg --prior onnx:model.onnx -o priors"
+    )
     expected = OnnxPrior("model.onnx")(read_image("photo.jpg"))
     np.testing.assert_array_equal(np.load("priors/photo.npy"), expected.values)
     facts = record("priors/photo.prior.json")

@@ -101,7 +101,7 @@ def test_the_command_says_that_data_changed(scenes: Path, tmp_path: Path) -> Non
     line = f"bench run scenes --data {scenes} --prior none -o {tmp_path / 'run'} --limit 1"
     leadline(line)
     write_scene(scenes / "a", metres=0.002)
-    assert "1 images have changed" in " ".join(leadline(line).output.split())
+    assert "the data of 1 of the images changed since; " in " ".join(leadline(line).output.split())
 
 
 def test_records_have_no_hash_by_default() -> None:

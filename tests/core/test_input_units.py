@@ -90,7 +90,10 @@ def test_a_few_wrong_measurements_are_no_reason_to_warn():
 @pytest.mark.parametrize("use", USES)
 def test_a_disparity_given_as_depth_warns_and_auto_finds_it(use):
     prior, sparse, _ = bent_scene(SHAPE)
-    with pytest.warns(InputWarning, match=r"falls where the measured depth rises.*`kind='disparity'`.*`kind='auto'`"):
+    with pytest.warns(
+        InputWarning,
+        match=r"falls where the measured depth rises.*`kind='disparity'` if.*`kind='depth'` if.*`kind='auto'`",
+    ):
         wrong = USES[use](1 / prior, sparse)
     assert wrong.fit.status is FitStatus.ANTI_CORRELATED
     stated = USES[use](leadline.Prior(1 / prior, kind="disparity"), sparse)

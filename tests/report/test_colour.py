@@ -121,6 +121,13 @@ def test_panel_holds_each_picture_at_its_place():
     assert (edge == 255).all()  # nothing runs out of the page
 
 
+def test_titles_have_no_letters_that_the_font_lacks():
+    def page(title):
+        return np.asarray(draw_panel([[Tile(np.zeros((20, 400, 3), np.uint8), title)]], heading=title))
+
+    np.testing.assert_array_equal(page("Küche – 2 × 厨"), page("Kuche - 2 x ?"))
+
+
 def test_panel_refuses_what_it_cannot_draw():
     with pytest.raises(InputError, match="`rows`"):
         draw_panel([[]])

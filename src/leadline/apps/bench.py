@@ -138,7 +138,8 @@ def run(
     if end.changed.images:
         say(
             "note",
-            f"{end.changed.images} images have changed since; {end.changed.records} records were computed again.",
+            f"the data of {end.changed.images} of the images changed since; "
+            f"{end.changed.records} records were computed again.",
         )
     for line in _left_out(output, chosen):
         say("note", line)

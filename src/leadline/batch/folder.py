@@ -207,7 +207,7 @@ def save_prediction(
         "notes": as_texts(found.notes),
     }
     write_prior(target, found.prior, {**found.record, **facts})
-    text = f"{found.prior.kind} by {found.record['model']}, wrote {target}"
+    text = f"{found.prior.kind} by {found.record['model']}"
     return Outcome(image.stem, State.DONE, text, found.notes, (target,))
 
 

@@ -283,7 +283,8 @@ def _refined(outcome: Outcome, frame: FrameT, job: RefineJob[FrameT]) -> Refined
     with Image.open(paths["mask"]) as opened:
         mask = np.asarray(opened)
     pixels = outcome.pixels or PixelCounts(0, 0, 0, 0)
-    caption = f"{pixels.left_out_share:.1%} left out, {pixels.filled / max(1, pixels.total):.1%} filled"
+    filled = pixels.filled / max(1, pixels.total)
+    caption = f"{pixels.left_out_share:.1%} of the measured left out, {filled:.1%} filled"
     return RefinedFrame(
         frame.stem,
         caption,

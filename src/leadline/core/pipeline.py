@@ -247,11 +247,12 @@ def align(
 
 
 def warn_about_prior(fit: Fit) -> None:
-    """Warn about a prior that is probably a disparity and was taken as depth."""
+    """Warn about a prior that is probably a disparity and was taken as depth, or the other way round."""
     if fit.status is FitStatus.ANTI_CORRELATED:
         text = (
-            "the prior falls where the measured depth rises, so only its scale could be fitted. If it is a disparity, "
-            f"pass Prior(values, {param('kind', 'disparity')}); {param('kind', 'auto')} decides that itself."
+            "the prior falls where the measured depth rises, so only its scale could be fitted. Pass a leadline.Prior "
+            f"of {param('kind', 'disparity')} if it is a disparity, of {param('kind', 'depth')} if it is depth, or of "
+            f"{param('kind', 'auto')}, which decides that itself."
         )
         warn_caller(text, "leadline.core")
 

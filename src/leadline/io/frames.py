@@ -331,6 +331,12 @@ def read_measurements(files: FrameFiles, options: FrameOptions, image: NDArray[n
     notes: tuple[Note, ...] = () if measured.note is None else (measured.note,)
     if facts is not None and options.unit is None:
         notes = (facts.note,)
+    elif facts is not None and options.unit is not None and as_unit(options.unit).metres != as_unit(facts.unit).metres:
+        text = (
+            f"{files.sparse.name} was written in the unit {facts.unit}, as its sidecar says, but is read in "
+            f"{options.unit}; leave out {param('unit')} if that is not meant."
+        )
+        notes += (Note(NoteKind.UNIT_CONTRADICTED, text),)
     depth = measured.values
     if files.confidence is not None:
         depth, more = without_doubtful(files.sparse, files.confidence, depth, options.min_confidence)

@@ -14,6 +14,7 @@ class NoteKind(Enum):
 
     UNIT_GUESSED = "unit guessed"
     UNIT_FROM_SIDECAR = "unit as in the sidecar"
+    UNIT_CONTRADICTED = "unit other than in the sidecar"
     REFERENCE_UNIT_GUESSED = "unit of the reference guessed"
     UNIT_FROM_MEASUREMENTS = "unit of the reference as of the measurements"
     UNIT_IMPLAUSIBLE = "implausible distances"

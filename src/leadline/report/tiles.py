@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +32,8 @@ _INK, _GREY, _LINE = (28, 30, 34), (104, 108, 116), (206, 208, 212)
 _HEADING, _TITLE, _TEXT = 28, 19, 15  # font sizes in pixels
 # Four colours of Okabe and Ito, which colour-blind readers can distinguish, by their names in the caption.
 _COLOURS = {"orange": (213, 94, 0), "blue": (0, 114, 178), "green": (0, 158, 115), "pink": (204, 121, 167)}
+# What Pillow's own font has no letters for, and is not a letter with an accent.
+_ASCII = str.maketrans({"×": "x", "−": "-", "–": "-", "—": "-", "…": "...", "ß": "ss", "æ": "ae", "ø": "o", "ł": "l"})
 _WIDEST_TILE = 1200  # pixels
 _SHORTEST_BAR = 9  # times the height of its letters: the bar under a small preview
 
@@ -212,6 +215,18 @@ def _scaled_height(tile: Tile, width: int) -> int:
     return max(1, round(int(height) * width / int(own_width)))
 
 
+def drawable(text: str) -> str:
+    """`text` in letters that Pillow's own font has: without accents, and with a question mark for each other letter.
+
+    Examples
+    --------
+    >>> drawable("Küche 3 – 厨房")
+    'Kuche 3 - ??'
+    """
+    letters = unicodedata.normalize("NFKD", text.translate(_ASCII))
+    return "".join(x if x.isascii() else "?" for x in letters if not unicodedata.combining(x))
+
+
 def _length(draw: ImageDraw, text: str, size: int = _TEXT) -> int:
     from PIL import ImageFont
 
@@ -223,6 +238,7 @@ def _text(
 ) -> None:
     from PIL import ImageFont
 
+    text = drawable(text)
     if _length(draw, text, size) > room:
         while text and _length(draw, text + "...", size) > room:
             text = text[:-1].rstrip()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
+from leadline.apps.studio.command import find_predictors
 from leadline.apps.studio.server import Studio
 from leadline.io.depth import read_depth
+from leadline.priors import RECOMMENDED
 from support.browser import PHONE, chromium
 from support.studio_client import studio
 from support.studio_page import PATIENCE, download, finished, give, open_tab, picture, server, tab
@@ -60,6 +64,43 @@ def test_quick_changes_of_a_comparison_show_the_last_one(tab: Page, server: Stud
     sources = tab.locator("#frame img").evaluate_all("images => images.map((image) => image.getAttribute('src'))")
     assert [source.rsplit("/", 1)[1] for source in sources] == ["normals-gmetric", "normals-glog"]
     assert [tab.input_value(f"#pair-{key}") for key in ("left", "right", "what")] == ["gmetric", "glog", "normals"]
+
+
+def test_changes_of_a_comparison_in_one_instant_arrive_in_their_order(tab: Page) -> None:
+    tab.click('[data-example="hole"]')
+    finished(tab)
+    tab.click('[data-view="compare"]')
+    tab.wait_for_selector(".slide")
+    tab.evaluate(
+        """() => {
+          const [send, late] = [window.fetch, new Set(['/api/method'])];
+          window.fetch = async (path, ...more) => {
+            if (late.delete(path)) await new Promise((resolve) => setTimeout(resolve, 500)); // the first request
+            return send(path, ...more);
+          };
+          for (const [key, value] of [['left', 'knn'], ['left', 'raw'], ['left', 'glog']]) {
+            const select = document.getElementById(`pair-${key}`);
+            select.value = value;
+            select.dispatchEvent(new Event('change', { bubbles: true }));
+          }
+        }"""
+    )
+    tab.wait_for_selector(".frame .tag:has-text('glog')")
+    assert tab.input_value("#pair-left") == "glog"
+
+
+def test_the_page_says_what_a_network_downloads(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    with studio(find_predictors((), None, offer=True)) as running, open_tab(chromium, running) as page:
+        assert page.locator("#prior-note").is_hidden()
+        page.select_option("#prior-from", RECOMMENDED)
+        note = "Complete downloads this network first: 25 M parameters, licence Apache-2.0."
+        assert page.inner_text("#prior-note") == note
+        page.select_option("#prior-from", "none")
+        assert page.locator("#prior-note").is_hidden()
 
 
 def test_a_view_stays_until_the_next_one_is_loaded(tab: Page, scene: dict[str, Path]) -> None:
@@ -151,6 +192,11 @@ def test_downloads_follow_the_exponent(tab: Page) -> None:
     assert "lambda" in name
     assert not np.array_equal(np.load(by_hand), np.load(fitted))
     assert "fitted exponent" in tab.inner_text("#held-note")
+    said = re.search(
+        r"RMSE of the fit: \S+ (c?m) \(at the fitted exponent \S+ (c?m)\)", tab.inner_text("#exponent-text")
+    )
+    assert said is not None
+    assert said[1] == said[2]  # one unit, or the two cannot be compared
 
 
 def test_wording_on_a_touch_screen(chromium: Browser, server: Studio) -> None:

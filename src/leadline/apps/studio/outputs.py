@@ -133,9 +133,9 @@ def _notes(session: Session, result: Result) -> list[dict[str, Any]]:
     # Without a prior, which is the user's choice, there is only a scale to fit.
     expected = (FitStatus.CONVERGED, FitStatus.SCALE_ONLY) if result.request.prior == "none" else (FitStatus.CONVERGED,)
     if completion.fit.status not in expected:
-        notes.append((f"Fit: {session.render(completion.fit.status.value)}.", True))
+        notes.append((f"Fit: {_sentence(session.render(completion.fit.status.value))}", True))
     if not completion.reconstruction.converged:
-        notes.append((f"Solve: {session.render(completion.reconstruction.status.value)}.", True))
+        notes.append((f"Solve: {_sentence(session.render(completion.reconstruction.status.value))}", True))
     if result.measurements_removed:
         notes.append((f"{result.measurements_removed:,} measurements under the drawn mask were removed.", False))
     if completion.outliers is not None and completion.outliers.prior_error is not None:
@@ -149,6 +149,10 @@ def _notes(session: Session, result: Result) -> list[dict[str, Any]]:
         text = "No camera was given: the 3D view and the normals assume a field of view of "
         notes.append((f"{text}{ASSUMED_VIEW_DEG:g}°. The depth does not depend on it.", False))
     return [{"text": text, "warning": warning} for text, warning in notes]
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith("?") else f"{text}."
 
 
 def encode_view(result: Result, name: str) -> tuple[bytes, str]:

@@ -41,10 +41,13 @@ class FitStatus(Status):
         "two straight pieces, and was stopped there"
     )
     FIXED_COORDINATE = "fewer than 3 distinct pairs: only gain and offset were fitted, in log depth; add measurements"
-    SCALE_ONLY = "only the scale was fitted: the prior, or the depth, is the same at all measurements"
+    SCALE_ONLY = (
+        "only the scale was fitted: the prior, or the depth, is the same at all measurements (without a network it is)"
+    )
     ANTI_CORRELATED = (
-        "the prior decreases where the measured depth increases, so only the scale was fitted: is the prior a "
-        f"disparity ({param('prior.kind', 'disparity')}), or do prior and measurements belong to different images?"
+        "the prior decreases where the measured depth increases, so only the scale was fitted: is a disparity taken as "
+        f"depth, or depth as disparity ({param('prior.kind', 'auto')} finds out), or do prior and measurements belong "
+        "to different images?"
     )
     NO_MEASUREMENTS = (
         "no measured pixel has a valid prior, so the scale is unknown: check the measurements, their unit and the mask"

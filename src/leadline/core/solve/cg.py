@@ -31,7 +31,7 @@ class SolveStatus(Status):
     NOTHING_TO_SOLVE = "no measurement differs from the calibrated prior next to a pixel that has to be filled"
     ITERATION_LIMIT = (
         f"stopped at the iteration limit: raise {param('reconstruction.max_iterations')} or "
-        f"{param('reconstruction.tolerance')}, or use {param('reconstruction.solver', 'multigrid')}"
+        f"{param('reconstruction.tolerance')}; fewest are needed with {param('reconstruction.solver', 'multigrid')}"
     )
     STAGNATED = f"float32 work vectors allow no smaller residual: raise {param('reconstruction.tolerance')}"
     BROKE_DOWN = "the iteration met a non-finite number: look for extreme values in prior, measurements or weights"

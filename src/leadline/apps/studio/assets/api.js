@@ -33,9 +33,16 @@ export async function post(path, request = {}) {
   return answer(await fetch(path, { method: 'POST', headers, body }).catch(() => { throw unreachable(); }));
 }
 
-/** Run a job to its end. Returns its result, or null if it was cancelled or superseded by a newer job of its kind. */
+let lastSent = Promise.resolve();
+
+/**
+ * Run a job to its end. Returns its result, or null if it was cancelled or superseded by a newer job of its kind.
+ * Jobs are sent one after another, because requests that overtake each other would make the older one the newer.
+ */
 export async function run(path, request, report = () => {}) {
-  const { job } = await post(path, request);
+  const sent = lastSent.then(() => post(path, request));
+  lastSent = sent.catch(() => {});
+  const { job } = await sent;
   for (;;) {
     const status = await get(`/api/job/${job}`);
     if (status.state === 'done') return status.result;

@@ -28,6 +28,9 @@ export function updateForm(busy) {
   find('#needs').textContent = missing.length ? `Still needed: ${missing.join(', ')}.` : '';
   find('.slot[data-role="prior"]').classList.toggle('idle', !fromFile);
   find('#kind-field').hidden = !fromFile;
+  const weights = find('#prior-from').selectedOptions[0]?.textContent.split(': downloads ')[1]; // the field may cut its text off
+  find('#prior-note').hidden = !weights;
+  find('#prior-note').textContent = weights ? `Complete downloads this network first: ${weights}.` : '';
   find('#forget').hidden = !Object.keys(held).length;
   if (isCloud() && !held.camera) find('#more-files').open = true;
 }

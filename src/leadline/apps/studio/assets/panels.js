@@ -4,7 +4,8 @@ import { TOUCH, element, find } from '/assets/api.js';
 import { COLOURS, chart, ends } from '/assets/charts.js';
 
 const digits = (value, count = 3) => (value === null || value === undefined ? '–' : String(Number(value.toPrecision(count))));
-export const metres = (value) => (value === null || value === undefined ? '–' : value < 0.1 ? `${digits(value * 100, 2)} cm` : `${digits(value)} m`);
+/** Centimetres below 10 cm, else metres; of two lengths side by side the second one is given in the unit of the first, `like`. */
+export const metres = (value, like = value) => (value === null || value === undefined ? '–' : like < 0.1 ? `${digits(value * 100, 2)} cm` : `${digits(value)} m`);
 export const percent = (value) => (value === null || value === undefined ? '–' : `${digits(value * 100, 2)} %`);
 
 function fact(label, value, title) {
@@ -115,7 +116,7 @@ export function showExponent(curves, held, pick) {
 }
 
 export function heldText(held) {
-  let text = `RMSE of the fit: ${metres(held.rmse)} (at the fitted exponent ${metres(held.fitted_rmse)}). Median change of the depth: ${percent(held.median_change)}.`;
+  let text = `RMSE of the fit: ${metres(held.rmse)} (at the fitted exponent ${metres(held.fitted_rmse, held.rmse)}). Median change of the depth: ${percent(held.median_change)}.`;
   if (held.scores) text += ` Error at unmeasured pixels: ${percent(held.scores.absrel)}.`;
   return text;
 }

@@ -48,7 +48,7 @@ function describe(facts) {
   if (facts.points != null) return `${facts.points.toLocaleString('en')} points`;
   if (facts.count == null) return size(facts);
   const share = (100 * facts.count) / (facts.size[0] * facts.size[1]);
-  return `${size(facts)}, ${facts.count.toLocaleString('en')} pixels with depth (${share < 10 ? share.toFixed(1) : Math.round(share)}\u00a0%)`;
+  return `${size(facts)}, ${facts.count.toLocaleString('en')} pixels with depth (${share < 10 ? Number(share.toPrecision(2)) : Math.round(share)}\u00a0%)`;
 }
 
 export function show(role, facts) {
