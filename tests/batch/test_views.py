@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,34 @@ def test_a_killed_run_continues(scene: Path, views: list[RoomView]) -> None:
     for view in views:
         files = [scene / out / f"{view.name}_depth.npy" for out in ("out", "whole")]
         assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("written", [2, 6])
+def test_a_run_that_stops_while_results_are_written(
+    scene: Path, views: list[RoomView], written: int
+) -> None:
+    """Stopped after some or all results: the list of the views is written by the next run, with the same numbers."""
+    outcomes: list[Outcome] = []
+
+    def stop_or_add(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        if len(outcomes) == written:
+            raise KeyboardInterrupt
+
+    frames, lists = posed_frames(scene, views), []
+    for folder, on_outcome in (("whole", lambda _: None), ("stopped", stop_or_add)):
+        job = FrameJob(folder=scene / folder, outputs=OutputOptions(format="npy", sigma=True))
+        with suppress(KeyboardInterrupt):
+            complete_views(frames, job, on_outcome, rounds=2)
+        if folder == "stopped":
+            assert not (scene / folder / "views.json").exists()
+            outcomes.clear()
+            complete_views(frames, job, outcomes.append, rounds=2)
+            states = [outcome.state for outcome in outcomes]
+            assert states == [State.SKIPPED] * written + [State.DONE] * (6 - written)
+            assert not (scene / folder / "rounds").exists()
+        lists.append((scene / folder / "views.json").read_bytes())
+    assert lists[0] == lists[1]
 
 
 def test_pictures_without_a_pose_are_named(scene: Path) -> None:
