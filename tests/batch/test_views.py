@@ -154,6 +154,15 @@ def test_a_run_that_stops_while_results_are_written(
     assert lists[0] == lists[1]
 
 
+def test_stopped_by_the_keyboard(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("leadline.batch.colmap.complete_views", interrupt)
+    output = run(scene, code=130)
+    assert "stopped by Ctrl-C; finished images are complete, and the same command continues from here." in output
+
+
 def test_pictures_without_a_pose_are_named(scene: Path) -> None:
     Image.new("RGB", (96, 72)).save(scene / "images" / "extra.png")
     assert "note: 1 pictures have no pose in the model and are left out: extra.png." in run(scene, "--rounds", "1")
@@ -163,7 +172,7 @@ def test_a_model_of_another_size_is_refused(scene: Path) -> None:
     path = scene / "sparse" / "0" / "cameras.txt"
     path.write_text(path.read_text().replace("PINHOLE 96 72", "PINHOLE 96 96"))
     output = run(scene, code=1)
-    assert "error: 0000: --camera is for 96x96 pixels and the image has 96x72" in output
+    assert "error: 0000: the model's camera is for 96x96 pixels and the picture has 96x72" in output
     assert "error: 5 other frames failed for the same reason: 0001, 0002, 0003, 0004, 0005." in output
     assert output.count("error:") == 2
 

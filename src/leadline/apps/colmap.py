@@ -179,6 +179,7 @@ def command(
     missing = unregistered_pictures(job)
     if missing is not None:
         say("note", missing.text)
+    statistics: list[Round] = []
     with FolderReport(len(registered.images), output, quiet=quiet) as report:
         if consistent:
             statistics = complete_consistently(

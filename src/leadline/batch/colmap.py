@@ -118,7 +118,7 @@ class ModelJob:
         self._check_name(image)
         self._check_pose(image)
         picture = self.images / image.name
-        camera, notes = scale_camera(self.model.camera_of(image), read_image_size(picture))
+        camera, notes = self._camera(image, picture)
         points = self._seen(image, camera, notes)
         self._check_count(image, points()[0].depth)
         pose = invert_transform(image.transform)
@@ -129,7 +129,7 @@ class ModelJob:
         self._check_name(image)
         self._check_pose(image)
         stem, picture = stem_of(image.name), self.images / image.name
-        measurements = self._measure(image, read_image_size(picture))
+        measurements = self._measure(image, *self._camera(image, picture))
         self._check_count(image, measurements.depth)
         sparse = self.frames.folder / "sparse" / f"{stem}.npy"
         for path in (sparse, self.frames.folder / stem):
@@ -144,11 +144,23 @@ class ModelJob:
         prior = None if self.priors is None else find_prediction(self.priors, stem)
         return FrameFiles(image=picture, prior=prior, stem=stem)
 
-    def _measure(self, image: ColmapImage, size: tuple[int, int]) -> Measurements:
+    def _camera(self, image: ColmapImage, picture: Path) -> tuple[Camera | ColmapCamera, tuple[Note, ...]]:
+        """The camera of an image at the size of its picture, and a note if it was scaled."""
+        size, lens = read_image_size(picture), self.model.camera_of(image)
+        try:
+            return scale_camera(lens, size)
+        except InputError as error:
+            raise InputError(
+                f"the model's camera is for {lens.width}x{lens.height} pixels and the picture has {size[0]}x{size[1]}, "
+                f"which is not the same picture resized; give {param('images')} that are neither cropped nor turned."
+            ) from error
+
+    def _measure(
+        self, image: ColmapImage, camera: Camera | ColmapCamera, notes: tuple[Note, ...]
+    ) -> Measurements:
         """Depth of the points that the image sees, on its pixels, with the distortion of its lens."""
         from leadline.geometry.projection import z_buffer
 
-        camera, notes = scale_camera(self.model.camera_of(image), size)
         limits = self.limits
         points = self.tracks.seen_by(image, min_track=limits.min_track, max_error=limits.max_error)
         transform = image.transform
