@@ -26,6 +26,7 @@ from leadline.batch.posed_inputs import PosedFrame
 from leadline.batch.views import complete_views
 from leadline.io.colmap import position_covariances, read_model, read_tracks
 from leadline.io.depth import read_depth
+from leadline.io.files import exclusive_folder
 from leadline.io.frames import FrameFiles
 from leadline.io.views.posed import read_views
 from support.posed_scene import RoomView, room_views, write_scene
@@ -127,9 +128,7 @@ def test_a_killed_run_continues(scene: Path, views: list[RoomView]) -> None:
 
 
 @pytest.mark.parametrize("written", [2, 6])
-def test_a_run_that_stops_while_results_are_written(
-    scene: Path, views: list[RoomView], written: int
-) -> None:
+def test_a_run_that_stops_while_results_are_written(scene: Path, views: list[RoomView], written: int) -> None:
     """Stopped after some or all results: the list of the views is written by the next run, with the same numbers."""
     outcomes: list[Outcome] = []
 
@@ -161,6 +160,15 @@ def test_stopped_by_the_keyboard(scene: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("leadline.batch.colmap.complete_views", interrupt)
     output = run(scene, code=130)
     assert "stopped by Ctrl-C; finished images are complete, and the same command continues from here." in output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no locks of folders")
+def test_two_runs_into_one_folder(scene: Path) -> None:
+    (scene / "out").mkdir()
+    with exclusive_folder(scene / "out"):
+        output = run(scene, code=2)
+    assert f"error: --output {scene / 'out'}: another run is writing there" in output
+    assert not (scene / "out" / "rounds").exists()
 
 
 def test_pictures_without_a_pose_are_named(scene: Path) -> None:

@@ -155,9 +155,7 @@ class ModelJob:
                 f"which is not the same picture resized; give {param('images')} that are neither cropped nor turned."
             ) from error
 
-    def _measure(
-        self, image: ColmapImage, camera: Camera | ColmapCamera, notes: tuple[Note, ...]
-    ) -> Measurements:
+    def _measure(self, image: ColmapImage, camera: Camera | ColmapCamera, notes: tuple[Note, ...]) -> Measurements:
         """Depth of the points that the image sees, on its pixels, with the distortion of its lens."""
         from leadline.geometry.projection import z_buffer
 

@@ -31,7 +31,7 @@ from leadline.batch.posed_inputs import PosedFrame, Preparation, Prepared
 from leadline.core.pipeline import Completion
 from leadline.io.cameras import camera_record
 from leadline.io.depth import write_depth
-from leadline.io.files import remove_parts, write_text
+from leadline.io.files import exclusive_folder, remove_parts, write_text
 from leadline.io.notes import Note, NoteKind, as_texts
 from leadline.io.views.posed import VIEW_LIST, PosedView, write_views
 from leadline.views.rounds import Round
@@ -81,12 +81,24 @@ def complete_views(
     Raises
     ------
     InputError
-        No two pictures see the same surface.
+        No two pictures see the same surface, or another run is writing to the folder.
     """
-    progress = on_progress or (lambda _: None)
     ensure_compiled(job.completion)
     job.folder.mkdir(parents=True, exist_ok=True)
-    remove_parts(job.folder)
+    with exclusive_folder(job.folder):  # one run would remove the stored maps of another one
+        remove_parts(job.folder)
+        return _complete_views(frames, job, on_outcome, rounds, workers, on_progress or (lambda _: None))
+
+
+def _complete_views(
+    frames: Sequence[PosedFrame],
+    job: FrameJob,
+    on_outcome: Callable[[Outcome], None],
+    rounds: int | None,
+    workers: int,
+    progress: Callable[[ViewsProgress], None],
+) -> list[Round]:
+    """See `complete_views`, whose process is the only one that writes to the folder."""
     preparation = Preparation(job=job, folder=job.folder / STORE / "inputs")
     if _all_complete(frames, preparation, rounds):
         for frame in frames:

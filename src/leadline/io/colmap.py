@@ -206,7 +206,7 @@ def read_model(folder: str | os.PathLike[str]) -> ColmapModel:
     cameras = _parse(paths[0], _parse_cameras_binary if binary else _parse_cameras_text)
     images: dict[str, ColmapImage] = {}
     parse_images = _parse_images_binary if binary else _parse_images_text
-    for image in _parse(paths[1], lambda data: [image for image, _ in parse_images(data)]):
+    for image in _parse(paths[1], lambda data: [found for found, _ in parse_images(data)]):
         if image.camera_id not in cameras:
             raise FileError(f"{paths[1]}: image {image.name!r} has camera {image.camera_id}, which {paths[0]} lacks.")
         if image.name in images:
