@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from leadline.batch.posed_inputs import PosedFrame
 from leadline.batch.views import complete_views
 from leadline.io.colmap import position_covariances, read_model, read_tracks
 from leadline.io.depth import read_depth
+from leadline.io.files import exclusive_folder
 from leadline.io.frames import FrameFiles
 from leadline.io.views.posed import read_views
 from support.posed_scene import RoomView, room_views, write_scene
@@ -125,6 +127,50 @@ def test_a_killed_run_continues(scene: Path, views: list[RoomView]) -> None:
         assert files[0].read_bytes() == files[1].read_bytes()
 
 
+@pytest.mark.parametrize("written", [2, 6])
+def test_a_run_that_stops_while_results_are_written(scene: Path, views: list[RoomView], written: int) -> None:
+    """Stopped after some or all results: the list of the views is written by the next run, with the same numbers."""
+    outcomes: list[Outcome] = []
+
+    def stop_or_add(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        if len(outcomes) == written:
+            raise KeyboardInterrupt
+
+    frames, lists = posed_frames(scene, views), []
+    for folder, on_outcome in (("whole", lambda _: None), ("stopped", stop_or_add)):
+        job = FrameJob(folder=scene / folder, outputs=OutputOptions(format="npy", sigma=True))
+        with suppress(KeyboardInterrupt):
+            complete_views(frames, job, on_outcome, rounds=2)
+        if folder == "stopped":
+            assert not (scene / folder / "views.json").exists()
+            outcomes.clear()
+            complete_views(frames, job, outcomes.append, rounds=2)
+            states = [outcome.state for outcome in outcomes]
+            assert states == [State.SKIPPED] * written + [State.DONE] * (6 - written)
+            assert not (scene / folder / "rounds").exists()
+        lists.append((scene / folder / "views.json").read_bytes())
+    assert lists[0] == lists[1]
+
+
+def test_stopped_by_the_keyboard(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("leadline.batch.colmap.complete_views", interrupt)
+    output = run(scene, code=130)
+    assert "stopped by Ctrl-C; finished images are complete, and the same command continues from here." in output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no locks of folders")
+def test_two_runs_into_one_folder(scene: Path) -> None:
+    (scene / "out").mkdir()
+    with exclusive_folder(scene / "out"):
+        output = run(scene, code=2)
+    assert f"error: --output {scene / 'out'}: another run is writing there" in output
+    assert not (scene / "out" / "rounds").exists()
+
+
 def test_pictures_without_a_pose_are_named(scene: Path) -> None:
     Image.new("RGB", (96, 72)).save(scene / "images" / "extra.png")
     assert "note: 1 pictures have no pose in the model and are left out: extra.png." in run(scene, "--rounds", "1")
@@ -134,7 +180,7 @@ def test_a_model_of_another_size_is_refused(scene: Path) -> None:
     path = scene / "sparse" / "0" / "cameras.txt"
     path.write_text(path.read_text().replace("PINHOLE 96 72", "PINHOLE 96 96"))
     output = run(scene, code=1)
-    assert "error: 0000: --camera is for 96x96 pixels and the image has 96x72" in output
+    assert "error: 0000: the model's camera is for 96x96 pixels and the picture has 96x72" in output
     assert "error: 5 other frames failed for the same reason: 0001, 0002, 0003, 0004, 0005." in output
     assert output.count("error:") == 2
 
@@ -189,8 +235,8 @@ def test_mirrored_poses_are_refused(scene: Path) -> None:
         row[3] = repr(-2.8 - float(row[3]))  # behind the cameras, which stand at z = -1.4
     path.write_text("\n".join(map(" ".join, rows)) + "\n")
     output = run(scene, code=1)
-    assert "points lie behind the camera: the poses of the model are mirrored or inverted" in output
-    assert output.count("error:") == 6
+    assert "most of its points lie behind the camera: the poses of the model are mirrored, or inverted" in output
+    assert output.count("error:") == 2  # one line for all six pictures, and their names
 
 
 def test_options_that_need_consistent(scene: Path) -> None:

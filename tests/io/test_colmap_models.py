@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,15 @@ from hypothesis import strategies as st
 
 from leadline.base.errors import FileError
 from leadline.geometry.cameras import Camera, ColmapCamera
-from leadline.io.colmap import ColmapImage, ColmapModel, Tracks, read_model, track_noise
+from leadline.io.colmap import (
+    ColmapImage,
+    ColmapModel,
+    Tracks,
+    feature_deviation,
+    read_model,
+    read_tracks,
+    track_noise,
+)
 
 pycolmap = pytest.importorskip("pycolmap", reason="needs the extra 'colmap'")
 
@@ -150,3 +159,53 @@ def noise_of(track: tuple[int, ...]) -> float:
     tracks = Tracks(point, np.array([0.4]), length, np.array(track), np.zeros(len(track), dtype=int))
     (noise,) = track_noise(model, tracks, images[0])
     return float(noise)
+
+
+def write_observed(folder: Path, *, binary: bool, features: bool = True) -> None:
+    """A model of 30 points that two images observe; without `features` all of these are at the origin."""
+    rng = np.random.default_rng(5)
+    model = pycolmap.Reconstruction()
+    camera = pycolmap.Camera(model="OPENCV", width=WIDTH, height=HEIGHT, params=LENSES["OPENCV"], camera_id=1)
+    model.add_camera_with_trivial_rig(camera)
+    points = rng.uniform((-1, -0.6, 3), (1, 0.6, 5), (30, 3))
+    for number, angle in ((1, 0.3), (2, -0.4)):
+        pose = pycolmap.Rigid3d(pycolmap.Rotation3d(np.array([0.0, angle, 0.4])), np.array([0.4, 0.2 * number, 0.3]))
+        image = pycolmap.Image(name=f"{number}.png", camera_id=1, image_id=number)
+        seen = [camera.img_from_cam(pose * point) for point in points]
+        # A feature without a point comes first, so that the numbers of features and of points differ.
+        positions = [np.array([1.0, 2.0]), *seen] if features else [np.zeros(2)] * 31
+        image.points2D = pycolmap.Point2DList([pycolmap.Point2D(position) for position in positions])
+        model.add_image_with_trivial_frame(image, pose)
+    for index, point in enumerate(points, start=1):
+        track = pycolmap.Track(elements=[pycolmap.TrackElement(number, index) for number in (1, 2)])
+        model.add_point3D(point, track, np.zeros(3, np.uint8))
+    folder.mkdir(exist_ok=True)
+    (model.write_binary if binary else model.write_text)(str(folder))
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_points_that_do_not_project_to_their_features(tmp_path: Path, binary: bool) -> None:
+    write_observed(tmp_path, binary=binary)
+    model, tracks = read_model(tmp_path), read_tracks(tmp_path)
+    for image in model.images.values():
+        assert feature_deviation(model, tracks, image) < 1e-6
+        smaller = replace(model, cameras={1: model.cameras[1].scaled(WIDTH // 2, HEIGHT // 2)})
+        assert feature_deviation(smaller, tracks, image) < 1e-6  # the features are those of the larger picture
+        inverse = np.linalg.inv(image.transform)
+        inverted = replace(image, rotation=inverse[:3, :3], translation=inverse[:3, 3])
+        mirrored = replace(tracks, points=tracks.points * (-1, 1, 1))
+        assert feature_deviation(model, tracks, inverted) > 0.02
+        assert feature_deviation(model, mirrored, image) > 0.02
+
+
+def test_features_that_are_not_known(tmp_path: Path) -> None:
+    write_observed(tmp_path / "origin", binary=True, features=False)
+    write_observed(tmp_path / "few", binary=True)
+    origin, few = (read_tracks(tmp_path / name) for name in ("origin", "few"))
+    assert few.features is not None
+    few.features[few.point_indices > 8] = np.nan
+    model = read_model(tmp_path / "few")
+    for tracks in (origin, few, replace(few, features=None)):
+        assert np.isnan(feature_deviation(model, tracks, model.images["1.png"]))
+    (tmp_path / "few" / "images.bin").unlink()
+    assert read_tracks(tmp_path / "few").features is None

@@ -310,6 +310,8 @@ def test_bad_inputs_are_refused() -> None:
         list(views.complete())
     with pytest.raises(leadline.InputError, match="got 'c' as well"):
         list(views.complete(only=["c"]))
+    with pytest.raises(leadline.InputError, match="must be a collection of names, got the string"):
+        list(views.complete(only="ab"))
     with pytest.raises(leadline.InputError, match="at least 0"):
         list(views.complete(-1))
     with pytest.raises(leadline.InputError, match="needs a"):

@@ -179,6 +179,7 @@ def command(
     missing = unregistered_pictures(job)
     if missing is not None:
         say("note", missing.text)
+    statistics: list[Round] = []
     with FolderReport(len(registered.images), output, quiet=quiet) as report:
         if consistent:
             statistics = complete_consistently(
@@ -288,6 +289,7 @@ def fuse_command(
 ) -> int:
     """Fuse the depth maps of VIEWS into one mesh with colours, by a truncated signed distance function."""
     from leadline.batch.fusion import MESH_SUFFIXES, FusionOptions, StoredViews, fuse, write_report
+    from leadline.io.files import remove_parts_of
     from leadline.io.views.posed import read_views
 
     options = take_fields(FusionOptions, values)
@@ -301,7 +303,11 @@ def fuse_command(
     for path in (output, points, report):
         if path is not None and not path.resolve().parent.is_dir():
             raise FileError(f"{path}: the folder {path.parent} does not exist; make it first.")
+        if path is not None:
+            remove_parts_of(path)
     listed = read_views(views)
+    if not quiet:
+        click.echo(f"fusing {len(listed)} pictures ...", err=True)
     surface = fuse(StoredViews(listed, alone=alone), options)
     surface.write_mesh(output)
     written = [output]
@@ -309,6 +315,8 @@ def fuse_command(
         surface.write_points(points)
         written.append(points)
     if report is not None:
+        if not quiet:
+            click.echo("drawing the report ...", err=True)
         write_report(report, views, listed, surface, options)
         written.append(report)
     if not quiet:

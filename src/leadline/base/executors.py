@@ -125,7 +125,7 @@ def _pool(job: Job[Any, Any], workers: int, threads: int) -> Iterator[ProcessPoo
         running = list((getattr(pool, "_processes", None) or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
         for process in running:  # after an error or Ctrl-C the items in flight are not needed
-            process.terminate()
+            process.kill()  # SIGTERM would do, but pycolmap prints a stack trace for it
         for process in running:
             process.join()
 

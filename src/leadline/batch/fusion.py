@@ -183,14 +183,31 @@ def fuse(views: Sequence[DepthView], options: FusionOptions | None = None) -> Fu
             f"{fused} depth maps have no surface that {min(options.min_views, fused)} of them see, with voxels of "
             f"{voxel:.3g}; check the poses, or lower {param('min_views')}."
         )
+    points, triangles = mesh.vertex.positions.numpy(), mesh.triangle.indices.numpy()
+    order, triangles = _sorted(points, triangles)
     return FusedSurface(
-        mesh.vertex.positions.numpy().copy(),  # the arrays of Open3D belong to its tensors
-        mesh.vertex.normals.numpy().copy(),
-        np.rint(np.clip(mesh.vertex.colors.numpy(), 0, 1) * 255).astype(np.uint8),
-        mesh.triangle.indices.numpy().copy(),
+        points[order],  # a copy, because the arrays of Open3D belong to its tensors
+        mesh.vertex.normals.numpy()[order],
+        np.rint(np.clip(mesh.vertex.colors.numpy()[order], 0, 1) * 255).astype(np.uint8),
+        triangles,
         voxel,
         fused,
     )
+
+
+def _sorted(points: NDArray[np.float32], triangles: NDArray[np.int32]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    """Order of the vertices by their coordinates, and the triangles between them, each from its first vertex on.
+
+    The threads of Open3D write both in the order in which they happen to finish; sorted, the same depth gives the same
+    file.
+    """
+    order = np.lexsort(points.T)
+    number = np.empty(len(points), np.int32)
+    number[order] = np.arange(len(points), dtype=np.int32)
+    renumbered = number[triangles]
+    start = renumbered.argmin(axis=1)[:, None]
+    turned = np.take_along_axis(renumbered, (start + np.arange(3)) % 3, axis=1)
+    return order, turned[np.lexsort(turned.T)]
 
 
 def typical_voxel(views: Sequence[DepthView], samples: int = 8) -> float:

@@ -2,12 +2,15 @@
 
 The inputs of each picture are read once and stored under ``OUTPUT/rounds``, where `leadline.Views` stores its maps as
 well. Every file there is whole or absent, so a run that was killed continues where it was. The results of a picture are
-written when the last round has completed it, its sidecar last, and the stored maps are removed at the end.
+written when the last round has completed it, its sidecar last. The list of the pictures is removed before the first of
+them is written and written again after the last one, so that it never belongs to results of other options; a run is
+complete when it is there. The stored maps are removed at the end.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +31,7 @@ from leadline.batch.posed_inputs import PosedFrame, Preparation, Prepared
 from leadline.core.pipeline import Completion
 from leadline.io.cameras import camera_record
 from leadline.io.depth import write_depth
-from leadline.io.files import remove_parts, write_text
+from leadline.io.files import exclusive_folder, remove_parts, write_text
 from leadline.io.notes import Note, NoteKind, as_texts
 from leadline.io.views.posed import VIEW_LIST, PosedView, write_views
 from leadline.views.rounds import Round
@@ -36,6 +39,7 @@ from leadline.views.views import Views
 
 STORE = "rounds"  # folder inside the output for the inputs and the maps between rounds
 ALONE = "alone"  # folder inside the output for the depth that each picture has by itself
+_LAST_ROUND = ("moved", "disagreement", "disagreement_before")  # the numbers that `Views.complete_last` returns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +81,24 @@ def complete_views(
     Raises
     ------
     InputError
-        No two pictures see the same surface.
+        No two pictures see the same surface, or another run is writing to the folder.
     """
-    progress = on_progress or (lambda _: None)
     ensure_compiled(job.completion)
     job.folder.mkdir(parents=True, exist_ok=True)
-    remove_parts(job.folder)
+    with exclusive_folder(job.folder):  # one run would remove the stored maps of another one
+        remove_parts(job.folder)
+        return _complete_views(frames, job, on_outcome, rounds, workers, on_progress or (lambda _: None))
+
+
+def _complete_views(
+    frames: Sequence[PosedFrame],
+    job: FrameJob,
+    on_outcome: Callable[[Outcome], None],
+    rounds: int | None,
+    workers: int,
+    progress: Callable[[ViewsProgress], None],
+) -> list[Round]:
+    """See `complete_views`, whose process is the only one that writes to the folder."""
     preparation = Preparation(job=job, folder=job.folder / STORE / "inputs")
     if _all_complete(frames, preparation, rounds):
         for frame in frames:
@@ -107,7 +123,7 @@ def complete_views(
             on_outcome(skipped(one.stem, job.outputs.paths(job.folder, one.stem)["sidecar"]))
         else:
             todo.append(one)
-    if not todo:
+    if not todo and (job.folder / VIEW_LIST).is_file():
         shutil.rmtree(job.folder / STORE, ignore_errors=True)
         return []
 
@@ -121,13 +137,12 @@ def complete_views(
             f"no two of {len(chosen)} pictures see the same surface, so nothing can be made to agree; check the poses, "
             "which must be from camera to world with x right, y down and z forward."
         )
-    writing, statistics = _Writing(views, last, job, settings), []
-    for one, written in serial(writing, todo) if workers == 1 else processes(writing, todo, workers=workers):
-        outcome, numbers = written or (Outcome(one.stem, State.FAILED, WORKER_DIED), None)
-        on_outcome(outcome)
-        if numbers is not None:
-            statistics.append(numbers)
-    views.record(last, statistics)
+    (job.folder / VIEW_LIST).unlink(missing_ok=True)
+    writing = _Writing(views, last, job, settings)
+    for one, outcome in serial(writing, todo) if workers == 1 else processes(writing, todo, workers=workers):
+        on_outcome(outcome or Outcome(one.stem, State.FAILED, WORKER_DIED))
+    # From the files, so that the statistics are the same if an earlier run has written some of the pictures.
+    views.record(last, [_recorded_round(job, one.stem) for one in chosen])
     write_list(job, chosen, rounds=[vars(part) for part in views.rounds])
     if all(_is_complete(one.stem, one.hashes(), replace(job, overwrite=False), settings) for one in chosen):
         shutil.rmtree(job.folder / STORE, ignore_errors=True)
@@ -189,6 +204,8 @@ def _settings(
 def _all_complete(frames: Sequence[PosedFrame], preparation: Preparation, rounds: int | None) -> bool:
     """Whether nothing is to be done, which is found without reading and predicting the inputs."""
     job = preparation.job
+    if not (job.folder / VIEW_LIST).is_file():
+        return False
     if not all(job.outputs.paths(job.folder, frame.files.stem)["sidecar"].is_file() for frame in frames):
         return False
     try:
@@ -215,24 +232,23 @@ class _Writing:
     job: FrameJob
     settings: dict[str, Any]
 
-    def start(self, threads: int) -> Callable[[Prepared], tuple[Outcome, NDArray[np.float64] | None]]:
-        return self._complete
+    def start(self, threads: int) -> Callable[[Prepared], Outcome]:
+        return lambda one: outcome_of(one.stem, lambda: self._complete(one))
 
-    def _complete(self, one: Prepared) -> tuple[Outcome, NDArray[np.float64] | None]:
-        """The outcome of a picture, and its numbers for the statistics of the round."""
-        found: list[NDArray[np.float64]] = []
-
-        def run() -> Outcome:
-            completion, numbers = self.views.complete_last(one.stem, self.last, uncertainty=self.job.outputs.sigma)
-            found.append(numbers)
-            return _write(one, completion, self.views, self.job, self.settings)
-
-        outcome = outcome_of(one.stem, run)
-        return outcome, found[0] if found else None
+    def _complete(self, one: Prepared) -> Outcome:
+        completion, numbers = self.views.complete_last(one.stem, self.last, uncertainty=self.job.outputs.sigma)
+        return _write(one, completion, numbers, self.views, self.job, self.settings)
 
 
-def _write(one: Prepared, completion: Completion, views: Views, job: FrameJob, settings: dict[str, Any]) -> Outcome:
-    """Write the results of a picture, its sidecar last."""
+def _write(
+    one: Prepared,
+    completion: Completion,
+    numbers: NDArray[np.float64],
+    views: Views,
+    job: FrameJob,
+    settings: dict[str, Any],
+) -> Outcome:
+    """Write the results of a picture, its sidecar last; `numbers` are those of the last round."""
     stem = one.stem
     if completion.fit.count == 0:
         raise InputError(f"{completion.fit.status.describe(param)}.")
@@ -262,6 +278,7 @@ def _write(one: Prepared, completion: Completion, views: Views, job: FrameJob, s
         **inputs.record,
         "units": {**inputs.record["units"], "depth": {"unit": results.unit}},
         "neighbours": list(neighbours),
+        "last_round": dict(zip(_LAST_ROUND, numbers.tolist(), strict=True)),
         "pixels": asdict(results.pixels),
         "notes": as_texts(notes),
         "result": completion.to_dict(),
@@ -270,6 +287,16 @@ def _write(one: Prepared, completion: Completion, views: Views, job: FrameJob, s
     write_text(paths["sidecar"], dump_json(record))
     files = tuple(paths.values())
     return Outcome(stem, State.DONE, completion.summary(param), tuple(notes), files, pixels=results.pixels)
+
+
+def _recorded_round(job: FrameJob, stem: str) -> NDArray[np.float64]:
+    """The numbers of a picture in the last round, from its sidecar; NaN if it has none."""
+    try:
+        text = job.outputs.paths(job.folder, stem)["sidecar"].read_text(encoding="utf-8")
+        found = json.loads(text)["last_round"]
+        return np.array([found[name] for name in _LAST_ROUND], np.float64)
+    except (OSError, ValueError, KeyError, TypeError):
+        return np.full(len(_LAST_ROUND), np.nan)
 
 
 def _alone_path(job: FrameJob, stem: str) -> Path:

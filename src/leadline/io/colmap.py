@@ -11,6 +11,7 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ _MEAN_LENGTH = math.sqrt(math.pi / 2)
 # Degrees of freedom with which the model's mean square error counts in that of a point. The error of a point seen by
 # three images has three of its own, so it is as often 0.3 times as 1.8 times what it should be.
 _SHARED_FREEDOM = 6.0
+# Fewer features than this do not show whether the points of an image project to them.
+_MIN_FEATURES = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +80,7 @@ class ColmapModel:
         raise InputError(f"the COLMAP model has no image {name!r}; {hint}")
 
 
-_PointRow = tuple[tuple[float, ...], NDArray[np.int64]]  # (x, y, z, error), and the image ids of the track
+_PointRow = tuple[tuple[float, ...], NDArray[np.int64]]  # (x, y, z, error), and image id and feature of the track
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +93,8 @@ class Tracks:
     # The observations, (M,), sorted by image: the id of the image, and the index of the point that it sees.
     image_ids: NDArray[np.int64]
     point_indices: NDArray[np.int64]
+    # Where each observation is in its image, (M, 2), in COLMAP's pixels; NaN where the model does not have it.
+    features: NDArray[np.float64] | None = None
 
     def seen_by(self, image: ColmapImage, *, min_track: int = 2, max_error: float = np.inf) -> NDArray[np.float64]:
         """The points that `image` and at least `min_track` images observe, with an error of at most `max_error` pixels.
@@ -159,6 +164,32 @@ def track_noise(
     return np.asarray(np.sqrt(np.einsum("i,nij,j->n", axis, known[tracks.indices_seen_by(image)], axis)))
 
 
+def feature_deviation(model: ColmapModel, tracks: Tracks, image: ColmapImage) -> float:
+    """Median distance of the features of `image` from its projected points, relative to the image's larger side.
+
+    It is large if poses are inverted or mirrored, or belong to other points. The features are first scaled and shifted
+    along each axis, because cameras are often replaced by those of resized or cropped pictures while the features stay
+    as they were. Infinite if an axis is reversed; NaN if fewer than ten features are known or lie before the camera.
+    """
+    if tracks.features is None:
+        return math.nan
+    first, last = np.searchsorted(tracks.image_ids, (image.image_id, image.image_id + 1))
+    features, camera = tracks.features[first:last], model.camera_of(image)
+    projected = camera.project(tracks.points[tracks.point_indices[first:last]] @ image.rotation.T + image.translation)
+    known = (np.isfinite(features) & np.isfinite(projected)).all(axis=1)
+    if known.sum() < _MIN_FEATURES:
+        return math.nan
+    features, projected = (values[known] - values[known].mean(axis=0) for values in (features, projected))
+    spread = (features**2).sum(axis=0)
+    if not spread.all():  # another program may have written features without positions
+        return math.nan
+    scale = (features * projected).sum(axis=0) / spread
+    if not (scale > 0).all():
+        return math.inf
+    distance = np.linalg.norm(projected - scale * features, axis=1)
+    return float(np.median(distance)) / max(camera.width, camera.height)
+
+
 def read_model(folder: str | os.PathLike[str]) -> ColmapModel:
     """Cameras and poses of a COLMAP model, from the files ``cameras`` and ``images``, ``.bin`` or else ``.txt``.
 
@@ -174,7 +205,8 @@ def read_model(folder: str | os.PathLike[str]) -> ColmapModel:
     paths, binary = _find_files(folder, ("cameras", "images"))
     cameras = _parse(paths[0], _parse_cameras_binary if binary else _parse_cameras_text)
     images: dict[str, ColmapImage] = {}
-    for image in _parse(paths[1], _parse_images_binary if binary else _parse_images_text):
+    parse_images = _parse_images_binary if binary else _parse_images_text
+    for image in _parse(paths[1], lambda data: [found for found, _ in parse_images(data)]):
         if image.camera_id not in cameras:
             raise FileError(f"{paths[1]}: image {image.name!r} has camera {image.camera_id}, which {paths[0]} lacks.")
         if image.name in images:
@@ -184,15 +216,42 @@ def read_model(folder: str | os.PathLike[str]) -> ColmapModel:
 
 
 def read_tracks(folder: str | os.PathLike[str]) -> Tracks:
-    """The points of a COLMAP model with their tracks, from ``points3D.bin`` or else ``points3D.txt``."""
-    (path,), binary = _find_files(Path(folder), ("points3D",))
+    """The points of a COLMAP model with their tracks, from ``points3D.bin`` or else ``points3D.txt``.
+
+    The positions of the features are read from the file of the images, if it is there.
+    """
+    folder = Path(folder)
+    (path,), binary = _find_files(folder, ("points3D",))
     rows: list[_PointRow] = _parse(path, _parse_points_binary if binary else _parse_points_text)
     table = np.array([numbers for numbers, _ in rows], dtype=np.float64).reshape(-1, 4)
-    lengths = np.array([len(np.unique(track)) for _, track in rows], dtype=np.int64)
-    image_ids = np.concatenate([np.empty(0, np.int64), *(track for _, track in rows)])
+    lengths = np.array([len(np.unique(track[:, 0])) for _, track in rows], dtype=np.int64)
+    seen = np.concatenate([np.empty((0, 2), np.int64), *(track for _, track in rows)])
     point_indices = np.repeat(np.arange(len(rows)), [len(track) for _, track in rows])
-    order = np.argsort(image_ids, kind="stable")
-    return Tracks(table[:, :3].copy(), table[:, 3].copy(), lengths, image_ids[order], point_indices[order])
+    order = np.argsort(seen[:, 0], kind="stable")
+    image_ids, numbers = seen[order].T
+    features = _read_features(folder, image_ids, numbers)
+    return Tracks(table[:, :3].copy(), table[:, 3].copy(), lengths, image_ids, point_indices[order], features)
+
+
+def _read_features(
+    folder: Path, image_ids: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    """Positions of features, given by their images, ascending, and numbers in these; None without a file of images."""
+    try:
+        (path,), binary = _find_files(folder, ("images",))
+    except FileError:
+        return None
+    result = np.full((len(numbers), 2), np.nan)
+
+    def parse(data: bytes) -> None:
+        for image, features in (_parse_images_binary if binary else _parse_images_text)(data):
+            first, last = np.searchsorted(image_ids, (image.image_id, image.image_id + 1))
+            positions = _parse_features(features)
+            there = first + np.flatnonzero(numbers[first:last] < len(positions))
+            result[there] = positions[numbers[there]]
+
+    _parse(path, parse)
+    return result
 
 
 def read_points(folder: str | os.PathLike[str], image: ColmapImage | None = None) -> Cloud:
@@ -225,12 +284,12 @@ def _parse(path: Path, parse: Any) -> Any:
         try:
             return parse(path.read_bytes())
         except InputError as error:  # a camera or a pose with invalid numbers
-            raise FileError(f"{path}: is not a file of a COLMAP model ({error}).") from error
+            raise FileError(f"{path}: {error.args[0].rstrip('.')}.") from error
 
 
 def _make_image(image_id: int, name: str, camera_id: int, pose: tuple[float, ...]) -> ColmapImage:
     if len(pose) != 7 or not np.isfinite(pose).all() or not np.any(pose[:4]):
-        raise ValueError(f"image {name!r} has no valid pose: {pose}")
+        raise InputError(f"the image {name!r} has no valid pose, its numbers are {', '.join(f'{x:.6g}' for x in pose)}")
     rotation = rotation_from_quaternion(pose[:4]).as_matrix()
     return ColmapImage(name, camera_id, rotation, np.array(pose[4:]), image_id)
 
@@ -250,18 +309,19 @@ def _parse_cameras_binary(data: bytes) -> dict[int, ColmapCamera]:
     return cameras
 
 
-def _parse_images_binary(data: bytes) -> list[ColmapImage]:
+def _parse_images_binary(data: bytes) -> Iterator[tuple[ColmapImage, bytes]]:
+    """Each image with its features as they are in the file."""
     (count,) = struct.unpack_from("<Q", data)
-    place, images = 8, []
+    place = 8
     for _ in range(count):
         image_id, *pose, camera_id = struct.unpack_from("<I7dI", data, place)
         end = data.index(b"\0", place + 64)
         (features,) = struct.unpack_from("<Q", data, end + 1)
-        images.append(_make_image(image_id, data[place + 64 : end].decode(), camera_id, tuple(pose)))
+        image = _make_image(image_id, data[place + 64 : end].decode(), camera_id, tuple(pose))
         place = end + 9 + 24 * features  # x, y and the id of a point, eight bytes each
         if place > len(data):
             raise struct.error("truncated features")
-    return images
+        yield image, data[end + 9 : place]
 
 
 def _parse_points_binary(data: bytes) -> list[_PointRow]:
@@ -273,7 +333,7 @@ def _parse_points_binary(data: bytes) -> list[_PointRow]:
         end = place + 51 + 8 * length
         if end > len(data):
             raise struct.error("truncated track")
-        track = np.frombuffer(data, "<u4", 2 * length, place + 51)[::2].astype(np.int64)
+        track = np.frombuffer(data, "<u4", 2 * length, place + 51).reshape(-1, 2).astype(np.int64)
         rows.append(((x, y, z, error), track))
         place = end
     return rows
@@ -292,18 +352,24 @@ def _parse_cameras_text(data: bytes) -> dict[int, ColmapCamera]:
     }
 
 
-def _parse_images_text(data: bytes) -> list[ColmapImage]:
+def _parse_images_text(data: bytes) -> Iterator[tuple[ColmapImage, str]]:
+    """Each image with the line of its features, which may be empty and, after the last image, missing."""
     lines = [line for line in data.decode().rstrip().splitlines() if not line.startswith("#")]
-    images = []
-    for line in lines[::2]:  # every second line holds the features and may be empty
+    for line, features in zip_longest(lines[::2], lines[1::2], fillvalue=""):
         words = line.split(maxsplit=9)  # a name may have spaces
         pose = tuple(map(float, words[1:8]))
-        images.append(_make_image(int(words[0]), words[9].strip(), int(words[8]), pose))
-    return images
+        yield _make_image(int(words[0]), words[9].strip(), int(words[8]), pose), features
+
+
+def _parse_features(features: bytes | str) -> NDArray[np.float64]:
+    """Positions of the features of an image, (n, 2)."""
+    if isinstance(features, bytes):
+        return np.frombuffer(features, [("position", "<f8", 2), ("point", "<i8")])["position"]
+    return np.array(features.split(), np.float64).reshape(-1, 3)[:, :2]
 
 
 def _parse_points_text(data: bytes) -> list[_PointRow]:
     return [
-        (tuple(map(float, (*words[1:4], words[7]))), np.array(words[8::2], dtype=np.int64))
+        (tuple(map(float, (*words[1:4], words[7]))), np.array(words[8:], dtype=np.int64).reshape(-1, 2))
         for words in _split_lines(data)
     ]

@@ -74,6 +74,34 @@ def make_folder(folder: Path) -> None:
         raise FileError(f"{folder}: the folder cannot be made ({reason}); choose another one.") from error
 
 
+@contextmanager
+def exclusive_folder(folder: Path) -> Iterator[None]:
+    """Refuse a folder that another process uses in the same way.
+
+    The lock is one of the system on the folder itself: it leaves no file, and it ends with the process, however that
+    ends. Windows and some network file systems have no such locks; nothing is refused there.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{param('output')} {folder}: another run is writing there; wait until it ends, or choose another "
+                "folder."
+            ) from error
+        except OSError:  # no locks there
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
 def read_text(file: Path, expected: str) -> str:
     """A small UTF-8 text file; raises as `reading` does."""
     with reading(file, expected):
@@ -195,6 +223,14 @@ def remove_parts(folder: Path) -> None:
         if _PART.fullmatch(path.name):
             with suppress(OSError):
                 path.unlink()
+
+
+def remove_parts_of(path: Path) -> None:
+    """Remove the temporary files of `atomic_write` that killed runs left of one file; no other may be writing it."""
+    for other in path.parent.glob(".*.part*"):
+        if re.fullmatch(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part(\.\w+)?", other.name):
+            with suppress(OSError):
+                other.unlink()
 
 
 def atomic_write(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:

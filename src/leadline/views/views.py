@@ -194,8 +194,10 @@ class Views:
             Also estimate `Completion.sigma`.
         workers : int
             Processes that compute the rounds before the last one; more than one needs a store, and inputs that can be
-            sent to them.
+            sent to them. A script must start them under ``if __name__ == "__main__":``, because each imports it.
         """
+        if isinstance(only, str):
+            raise InputError(f"{param('only')} must be a collection of names, got the string {only!r} instead.")
         if unknown := sorted(set(only or ()) - self._views.keys()):
             raise InputError(f"{param('only')} must be names of views that were added, got {unknown[0]!r} as well.")
         last = self.advance(rounds, workers=workers)
