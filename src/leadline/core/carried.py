@@ -59,8 +59,8 @@ MAX_WEIGHT = 0.65
 MAX_ERROR_RATIO, MAX_LOCAL_RATIO = 3.0, 25.0
 """Square errors of the carried depth, in units of those of this frame alone, at which its weight is halved."""
 DAMPING = 0.75
-"""Share of a small difference from the carried depth that is removed. With 0.85 the flicker of dense grids is 0.56 in
-place of 0.59 of that of frames alone, and the error 0.94 in place of 0.91; with 80 points the error is 0.84 and 0.81."""
+"""Share of a small difference from the carried depth that is removed. With 0.85 the flicker on dense grids is 0.56 in
+place of 0.59 of that of frames alone, and the error 0.94 in place of 0.91; with 80 points it is 0.84 and not 0.81."""
 TYPICAL_DIFFERENCES = 4.0
 """Differences from the carried depth are damped by half as much at this multiple of the typical one."""
 MAX_PRIOR_CHANGE = 6.0
