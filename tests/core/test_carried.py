@@ -86,6 +86,24 @@ def test_a_camera_that_stands_still_and_flow_of_zeros(rng):
         assert errors[1] < 1.05 * errors[0]
 
 
+def test_poses_give_sharp_edges_and_flow_does_not():
+    """A near square in front of a wall, with a blurred prior: fewer pixels lie between the two surfaces."""
+    depth = np.full(SHAPE, 3.0)
+    depth[30:66, 40:88] = 1.5
+    prior = ndimage.gaussian_filter(depth, 3.0).astype(np.float32)
+    sparse = measured(depth, 7)
+    between, errors = [], []
+    for motion in ({"camera": CAMERA, "camera_to_world": np.eye(4)}, {"flow": np.zeros((*SHAPE, 2))}):
+        stream = Stream()
+        for _ in range(3):
+            result = stream(prior, sparse, **motion)
+            np.testing.assert_array_equal(result.depth[sparse > 0], sparse[sparse > 0])
+        between.append(np.mean((result.depth > 1.6) & (result.depth < 2.8)))
+        errors.append(np.abs(result.depth / depth - 1).mean())
+    assert between[0] < 0.7 * between[1]
+    assert errors[0] < 0.9 * errors[1]
+
+
 def test_a_failed_frame_interrupts_flow_but_not_poses(rng):
     """Flow leads to the frame that failed, not to the one before; a pose refers to a frame that does not move."""
     (first, first_depth, pose), (prior, depth, _), (last, last_depth, last_pose) = posed_frames(3, rng)

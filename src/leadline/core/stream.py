@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from leadline.base.arrays import Float32Array, FloatArray
 from leadline.base.errors import LeadlineError
-from leadline.core.carried import EarlierFrame, Motion, reconstruct_with
+from leadline.core.carried import CarriedResult, EarlierFrame, Motion, reconstruct_with
 from leadline.core.fit.estimator import Fit, FitStatus
 from leadline.core.fit.response import Response
 from leadline.core.inputs import Inputs, Pairs, check_inputs
@@ -215,21 +215,24 @@ class Stream:
         carried = None
         if motion is not None and self._earlier_frame is not None and not restarted:
             carried = self._earlier_frame.carry(motion)
-        weight = 0.0
+        with_carried: CarriedResult | None = None
 
         def reconstruct(
             pairs: Pairs, calibrated: Float32Array, options: ReconstructionOptions
         ) -> tuple[FloatArray, Reconstruction]:
-            nonlocal weight
+            nonlocal with_carried
             if carried is None:
                 return reconstruct_depth(pairs, calibrated, options, self._cache)
-            depth, reconstruction, weight = reconstruct_with(carried, pairs, calibrated, options, self._cache)
-            return depth, reconstruction
+            with_carried = reconstruct_with(carried, pairs, calibrated, options, self._cache)
+            return with_carried.depth, with_carried.reconstruction
 
         completion = finish(inputs, pairs, outliers, fit, options, uncertainty, earlier, reconstruct)
         self._earlier_frame = None
         if motion is not None:
-            self._earlier_frame = EarlierFrame.of(pairs, completion.calibrated, completion.depth, motion)
+            depth, sharp = completion.depth, None
+            if with_carried is not None and with_carried.blurred is not None:
+                depth, sharp = with_carried.blurred, with_carried.sharp
+            self._earlier_frame = EarlierFrame.of(pairs, completion.calibrated, depth, motion, sharp)
         system_reused = self._cache.system_reused and pairs.count > 0
         seconds = perf_counter() - begun
         self._seconds.append(seconds)
@@ -239,7 +242,7 @@ class Stream:
             restarted=restarted,
             filter_weight=filter_weight,
             response_carried=earlier is not None,
-            carried_weight=weight,
+            carried_weight=with_carried.weight if with_carried else 0.0,
             seconds=seconds,
         )
 
