@@ -108,6 +108,12 @@ def test_what_has_no_effect_is_named_and_what_cannot_work_is_refused(visitor: Vi
     assert "“Measurements”" in constant
 
 
+def test_networks_that_predict_metres_are_marked(recommended: Studio) -> None:
+    recommended.predictors["moge-2"] = Predictor("none")  # only its name counts here
+    priors = json.loads(Visitor(recommended.port).get("/api/start"))["priors"]
+    assert [each["name"] for each in priors if each["metric"]] == ["moge-2"]
+
+
 def test_the_page_shows_relative_depth_until_there_are_measurements(tab: Page, scene: dict[str, Path]) -> None:
     give(tab, scene, "image")
     assert tab.locator("#go").is_disabled()

@@ -21,7 +21,10 @@ def list_choices(studio: Studio) -> dict[str, Any]:
     titles = {PRIOR_FILE: "a file", "none": "none: interpolate the measurements smoothly", **_offer_download(studio)}
     return {
         "examples": [{"name": name, "title": each.title, "text": each.text} for name, each in EXAMPLES.items()],
-        "priors": [{"name": name, "title": titles.get(name, name)} for name in (PRIOR_FILE, *studio.predictors)],
+        "priors": [
+            {"name": name, "title": titles.get(name, name), "metric": _is_metric(name)}
+            for name in (PRIOR_FILE, *studio.predictors)
+        ],
         "default_prior": studio.default_prior or PRIOR_FILE,
         "methods": [{"name": name, "title": title} for name, title in comparable_methods().items()],
         "units": list(UNITS),
@@ -31,6 +34,12 @@ def list_choices(studio: Studio) -> dict[str, Any]:
         "upload_limit": studio.limits.upload,  # bytes
         "local": studio.local,  # only this machine can reach the server
     }
+
+
+def _is_metric(name: str) -> bool:
+    """Whether a network by its name on the page predicts metres, which nothing confirms without measurements."""
+    network = name.partition(":")[0]
+    return network in PRIORS and PRIORS[network].gauge == "metric"
 
 
 def _offer_download(studio: Studio) -> dict[str, str]:

@@ -26,7 +26,8 @@ export function updateForm(busy) {
   if (isCloud() && !held.camera) missing.push('the camera of the point cloud');
   if (held.sparse && !isCloud() && find('#unit').value === 'other' && !unitOf('sparse')) missing.push('the metres per count');
   find('#go').disabled = missing.length > 0 || busy || arriving.size > 0; // without a file that arrives, the result would be another
-  const relative = held.image && !held.sparse ? 'Without measurements the depth is relative and has no unit.' : '';
+  const own = find('#prior-from').selectedOptions[0]?.dataset.metric ? 'in the network’s own metres, which nothing confirms' : 'relative and has no unit';
+  const relative = held.image && !held.sparse ? `Without measurements the depth is ${own}.` : '';
   const choice = needed['a prior'] ? ' A prior is a file, or a network under “Prior from”.' : '';
   find('#needs').textContent = missing.length ? `Still needed: ${missing.join(', ')}.${choice}` : relative;
   find('.slot[data-role="prior"]').classList.toggle('idle', !fromFile);
@@ -60,7 +61,11 @@ export function fillForm(start, tryExample) {
     for (const unit of start.units) select.append(element('option', { value: unit, textContent: UNIT_TITLES[unit] ? `${unit}: ${UNIT_TITLES[unit]}` : unit }));
     select.append(element('option', { value: 'other', textContent: 'other: metres per count' }));
   }
-  find('#prior-from').append(...start.priors.map(({ name, title }) => element('option', { value: name, textContent: title })));
+  find('#prior-from').append(...start.priors.map(({ name, title, metric }) => {
+    const option = element('option', { value: name, textContent: title });
+    if (metric) option.dataset.metric = 'yes';
+    return option;
+  }));
   find('#prior-from').value = start.default_prior;
   find('#option-fields').append(...start.options.map(optionField));
   for (const example of start.examples) {
