@@ -112,3 +112,10 @@ def test_flags_of_measurements_are_refused_without_them(hub: Hub) -> None:
     assert refused.exit_code == 2
     assert "--unit has no effect here: there are no measurements; add --sparse or --points" in refused.output
     assert hub.requests == []
+
+
+def test_a_constant_prior_is_refused_before_anything_is_written(hub: Hub) -> None:
+    refused = leadline("complete photo.jpg --prior none -o out")
+    assert refused.exit_code == 2
+    assert "--prior has the same value everywhere" in " ".join(refused.output.split())
+    assert not list(Path("out").glob("*.npy"))

@@ -113,6 +113,24 @@ def run(*arguments: str, code: int = 0) -> str:
     return result.output
 
 
+def test_progress_counts_the_pictures(listed: Path, views: list[RoomView], monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[tuple[int, int]] = []
+    given = as_depth_views(views)
+    blind = DepthView(np.zeros_like(given[1].depth), given[1].image, given[1].camera, given[1].camera_to_world)
+    surface = fuse([given[0], blind, *given[2:]], FusionOptions(voxel=0.1), lambda *count: counts.append(count))
+    assert surface.views == 4
+    assert counts == [(number, 5) for number in range(1, 6)]  # also those of which no pixel is used
+
+    lines = run(str(listed), "--voxel", "0.1", "--report", str(listed / "page.html")).splitlines()
+    assert [line for line in lines if line.startswith("fusing:")] == [f"fusing: {n}/5 pictures" for n in range(1, 6)]
+    assert "fusing each alone: 5/5 pictures" in lines
+    assert "pictures" not in run(str(listed), "--voxel", "0.1", "--quiet")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then writes as to a terminal
+    shown = run(str(listed), "--voxel", "0.1")
+    assert "5/5" in shown
+    assert "fusing: 5/5 pictures" not in shown  # a bar in place of lines
+
+
 def test_meshes_and_points_are_files_that_others_read(listed: Path) -> None:
     output = run(str(listed), "-o", str(listed / "mesh.glb"), "--points", str(listed / "cloud.ply"), "--voxel", "0.05")
     assert "5 pictures: " in output

@@ -220,6 +220,15 @@ def test_bad_poses_are_one_line(
     assert len(errors) == (4 if change == "size" else 1)
 
 
+def test_poses_from_world_to_camera_are_reported_once(here: Path, views: list[RoomView]) -> None:
+    first = invert_transform(views[0].camera_to_world)
+    for view in views:  # in the frame of the first camera: the motion is small, and the inverted poses are plausible
+        np.savetxt(f"seq/frame-{view.name}.pose.txt", invert_transform(first @ view.camera_to_world))
+    output = " ".join(leadline(ALL).output.split())
+    assert output.count("the poses seem to be from world to camera") == 1
+    assert "give the inverse of each" in output
+
+
 def test_frames_without_views(here: Path) -> None:
     assert pose_frames([], []) == ([], [])
     with pytest.raises(InputError, match="none of 1 images"):

@@ -187,6 +187,22 @@ def test_depth_of_another_camera(tmp_path: Path) -> None:
     assert np.mean(np.abs(depth / SCENE.reference - 1)) < 3 * ACCURACY
 
 
+def test_a_bag_with_some_poses_says_so_in_one_line(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "drive.mcap")
+    for number in range(3):
+        stamp = BEGIN + number * STEP
+        if number < 2:  # tf ends before the last image
+            recorder.tf(stamp, {"optical": ("odom", (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0))}, topic="/tf")
+        recorder.info("/camera/camera_info", stamp, SCENE.camera)
+        recorder.image("/camera/image", stamp, SCENE.image, "rgb8")
+        recorder.image("/camera/depth", stamp, np.where(measured_pixels(), SCENE.reference, np.nan), "32FC1")
+    recorder.close()
+    output = run(tmp_path, "--depth", "/camera/depth", "--prior", "none").output
+    text = " ".join(output.split())
+    assert text.count("2 of 3 images have a pose by /tf: no depth is carried into the others") == 1
+    assert json.loads((tmp_path / "depth.mcap.json").read_text())["posed"] == 2
+
+
 def test_tf_carries_depth_from_image_to_image(tmp_path: Path) -> None:
     """A camera moves towards a slanted wall; where nothing is measured, the network is wrong in the second image."""
     camera, unmeasured = SCENE.camera, np.s_[:, WIDTH // 2 :]
@@ -209,7 +225,8 @@ def test_tf_carries_depth_from_image_to_image(tmp_path: Path) -> None:
     recorder.close()
     errors = {}
     for flag, posed in (("--tf", 2), ("--no-tf", 0)):
-        run(tmp_path, "--depth", "/camera/depth", "--prior", str(tmp_path / "priors"), "--overwrite", flag)
+        result = run(tmp_path, "--depth", "/camera/depth", "--prior", str(tmp_path / "priors"), "--overwrite", flag)
+        assert "a pose by /tf" not in result.output
         assert json.loads((tmp_path / "depth.mcap.json").read_text())["posed"] == posed
         found = depth_of(read(tmp_path / "depth.mcap")["/leadline/depth/image"][1][1])
         errors[flag] = np.abs(found / wall - 1)[unmeasured].mean()

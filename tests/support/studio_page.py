@@ -62,6 +62,14 @@ def finished(page: Page) -> None:
     page.wait_for_load_state("networkidle")
 
 
+def wait_until_relative(page: Page) -> None:
+    """Wait until a relative depth is shown, and no job is running."""
+    page.wait_for_selector('[data-view="relative"]')
+    page.wait_for_selector("#viewer:not(.loading)")
+    page.wait_for_selector("#progress", state="hidden")
+    page.wait_for_load_state("networkidle")
+
+
 def download(page: Page, text: str) -> tuple[str, Path]:
     with page.expect_download() as waiting:
         page.click(f"#downloads a:has-text('{text}')")

@@ -10,7 +10,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import leadline
-from leadline.geometry.poses import rigid_transform
+from leadline.geometry.poses import invert_transform, rigid_transform
 from leadline.views.evidence import DepthMap, measured_points
 from leadline.views.pose_check import WRONG, remaining_deviation, without_wrong_poses
 from support.posed_room import CAMERA, Room
@@ -57,3 +57,32 @@ def test_a_wrong_view_leaves_first_and_its_neighbours_are_registered_again() -> 
     neighbours = {"a": ("b", "c"), "b": ("a", "c"), "c": ("a", "b"), "d": ()}
     assert without_wrong_poses(neighbours, remaining_of) == {"a": ("c",), "b": (), "c": ("a",), "d": ()}
     assert calls[-2:] == [("a", ("c",)), ("c", ("a",))]
+
+
+def add_inverted(views: leadline.Views, room: Room, *, inverted: bool) -> leadline.Views:
+    for view in room.views:
+        pose = invert_transform(view.pose) if inverted else view.pose
+        views.add(view.name, view.prior, view.sparse, CAMERA, pose, view.noise)
+    return views
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_inverted_poses_are_found_and_told_once(count: int) -> None:
+    room = Room(count=count, step=0.2, measurements=150)
+    views = add_inverted(leadline.Views(), room, inverted=True)
+    with pytest.warns(leadline.InputWarning, match="from world to camera") as found:
+        views.neighbours("view-0")
+    assert views.look_inverted
+    assert len(found) == 1
+    assert found[0].filename == __file__
+    views.neighbours("view-1")  # a second warning would be an error
+    right = add_inverted(leadline.Views(), room, inverted=False)
+    right.neighbours("view-0")  # a warning would be an error
+    assert not right.look_inverted
+
+
+def test_cameras_that_stand_still_and_wrong_poses_do_not_look_inverted() -> None:
+    for room in (Room(count=3, step=0.0), Room(count=5, wrong=2, measurements=150)):
+        views = add_inverted(leadline.Views(), room, inverted=False)
+        views.neighbours("view-0")
+        assert not views.look_inverted

@@ -128,6 +128,7 @@ def command(
             say_notes(notes)
             report.start(total)
 
-        complete_bag(bag, output, options, predictor, completion, start, report.add, announce_compiling)
+        counts = complete_bag(bag, output, options, predictor, completion, start, report.add, announce_compiling)
+        say_notes(counts.notes())
     count = sum(outcome.state is State.DONE for outcome in report.outcomes)
     return report.finish(f"{output} holds the {count} images that were finished.")

@@ -288,6 +288,7 @@ def fuse_command(
     **values: Any,
 ) -> int:
     """Fuse the depth maps of VIEWS into one mesh with colours, by a truncated signed distance function."""
+    from leadline.apps.terminal.progress import picture_progress
     from leadline.batch.fusion import MESH_SUFFIXES, FusionOptions, StoredViews, fuse, write_report
     from leadline.io.files import remove_parts_of
     from leadline.io.views.posed import read_views
@@ -306,9 +307,8 @@ def fuse_command(
         if path is not None:
             remove_parts_of(path)
     listed = read_views(views)
-    if not quiet:
-        click.echo(f"fusing {len(listed)} pictures ...", err=True)
-    surface = fuse(StoredViews(listed, alone=alone), options)
+    with picture_progress("fusing", quiet=quiet) as show:
+        surface = fuse(StoredViews(listed, alone=alone), options, show)
     surface.write_mesh(output)
     written = [output]
     if points is not None:
@@ -317,7 +317,8 @@ def fuse_command(
     if report is not None:
         if not quiet:
             click.echo("drawing the report ...", err=True)
-        write_report(report, views, listed, surface, options)
+        with picture_progress("fusing each alone", quiet=quiet) as show:
+            write_report(report, views, listed, surface, options, show)
         written.append(report)
     if not quiet:
         click.echo(

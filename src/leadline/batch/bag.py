@@ -89,6 +89,16 @@ class BagCounts:
     done: int
     posed: int
 
+    def notes(self) -> tuple[Note, ...]:
+        """A note if only some of the images have a pose, because a stream of them is carried along with gaps."""
+        if not 0 < self.posed < self.done:
+            return ()
+        text = (
+            f"{self.posed} of {self.done} images have a pose by /tf: no depth is carried into the others, nor into an "
+            "image that follows one of them."
+        )
+        return (Note(NoteKind.POSES, text),)
+
 
 @dataclass(frozen=True, eq=False)
 class Rig:
@@ -204,10 +214,10 @@ class BagJob:
         found = self.predictor.predict(pixels, name)
         pose = self.rig.pose(frame, stamp)
         result = self.stream(found.prior, sparse, camera=None if pose is None else camera, camera_to_world=pose)
-        self.posed += pose is not None
         if result.fit.count == 0 and not result.response_carried:
             raise InputError(f"{result.fit.status.describe(param)}.")
         beyond = self.writer.write(time, image.header, result.depth, self.rig.info)
+        self.posed += pose is not None
         if self.rig.options.cloud:
             depth = result.depth
             if self.rig.options.edge_filter:

@@ -17,7 +17,7 @@ from leadline.io.depth import DEPTH_SUFFIXES, read_image
 from leadline.io.files import file_hash
 from leadline.io.frames import FrameFiles
 from leadline.io.notes import Note, NoteKind, as_texts
-from leadline.io.priors import read_facts, write_prior
+from leadline.io.priors import SourcedPrior, read_facts, write_prior
 from leadline.priors.predictor import Predictor
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".ppm")
@@ -199,16 +199,21 @@ def save_prediction(
             text = f"predicted already, by the same network; {param('overwrite', True)} predicts it again"
             return Outcome(image.stem, State.SKIPPED, text)
     found = predictor.predict(read_image(image), image.stem)
-    facts = {
+    write_prior(target, found.prior, prediction_facts(found, predictor, source))
+    text = f"{found.prior.kind} by {found.record['model']}"
+    return Outcome(image.stem, State.DONE, text, found.notes, (target,))
+
+
+def prediction_facts(found: SourcedPrior, predictor: Predictor, source: Mapping[str, str]) -> dict[str, Any]:
+    """The entries of the sidecar of a prediction that say where it comes from; `source` is the image."""
+    return {
+        **found.record,
         "leadline": package_version(),
         "prior": predictor.spec,
         "options": predictor.options,
         "image": source,
         "notes": as_texts(found.notes),
     }
-    write_prior(target, found.prior, {**found.record, **facts})
-    text = f"{found.prior.kind} by {found.record['model']}"
-    return Outcome(image.stem, State.DONE, text, found.notes, (target,))
 
 
 def list_images(paths: Sequence[Path]) -> list[Path]:

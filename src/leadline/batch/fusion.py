@@ -7,7 +7,7 @@ not with the number of pictures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,11 @@ class FusedSurface:
         write_ply(path, self.points, self.colours, normals=self.normals)
 
 
-def fuse(views: Sequence[DepthView], options: FusionOptions | None = None) -> FusedSurface:
+def fuse(
+    views: Sequence[DepthView],
+    options: FusionOptions | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> FusedSurface:
     """The surface that depth maps have in common.
 
     Parameters
@@ -141,6 +145,8 @@ def fuse(views: Sequence[DepthView], options: FusionOptions | None = None) -> Fu
         Each is read once, or twice without ``options.voxel``, and not kept; a sequence that loads its items when they
         are accessed needs the memory of one.
     options : FusionOptions, optional
+    on_progress : callable, optional
+        Called after each view with the number of views that were read so far, and of all.
 
     Raises
     ------
@@ -159,7 +165,9 @@ def fuse(views: Sequence[DepthView], options: FusionOptions | None = None) -> Fu
         ("tsdf", "weight", "color"), (core.float32,) * 3, ((1,), (1,), (3,)), voxel, BLOCK, 4096, core.Device("CPU:0")
     )
     fused = 0
-    for view in views:
+    for done, view in enumerate(views):
+        if on_progress is not None and done:
+            on_progress(done, len(views))
         depth, image, camera = _prepare(view, options)
         if not depth.any():
             continue
@@ -172,6 +180,8 @@ def fuse(views: Sequence[DepthView], options: FusionOptions | None = None) -> Fu
         blocks = grid.compute_unique_block_coordinates(maps[0], matrix, pose, *limits)
         grid.integrate(blocks, *maps, matrix, pose, *limits)
         fused += 1
+    if on_progress is not None:
+        on_progress(len(views), len(views))
     if not fused:
         raise InputError(
             f"no pixel of {len(views)} depth maps can be used; raise {param('max_sigma')} or {param('max_depth')}."
@@ -316,11 +326,17 @@ class _ComparedViews(Sequence[Any]):
 
 
 def write_report(
-    path: Path, source: Path, views: Sequence[PosedView], surface: FusedSurface, options: FusionOptions
+    path: Path,
+    source: Path,
+    views: Sequence[PosedView],
+    surface: FusedSurface,
+    options: FusionOptions,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Write the page of a fused scene: a turntable, slices and pictures, with the depth of each picture alone beside.
 
-    `source` is the list of views or its folder, which states how far the views disagreed in each round.
+    `source` is the list of views or its folder, which states how far the views disagreed in each round. `on_progress`
+    is that of `fuse` for the depth of each picture alone.
     """
     from leadline.report.page.views import FusedScene, write_views_page
     from leadline.report.turntable import Mesh
@@ -330,7 +346,8 @@ def write_report(
 
     alone = None
     if all(view.alone is not None for view in views):
-        alone = as_mesh(fuse(StoredViews(views, alone=True), replace(options, voxel=surface.voxel)))
+        fused = fuse(StoredViews(views, alone=True), replace(options, voxel=surface.voxel), on_progress)
+        alone = as_mesh(fused)
     file = source / VIEW_LIST if source.is_dir() else source
     rounds = read_json(file, "a list of views").get("rounds", []) if file.is_file() else []
     title = (source if source.is_dir() else source.parent).resolve().name

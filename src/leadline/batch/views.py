@@ -34,6 +34,7 @@ from leadline.io.depth import write_depth
 from leadline.io.files import exclusive_folder, remove_parts, write_text
 from leadline.io.notes import Note, NoteKind, as_texts
 from leadline.io.views.posed import VIEW_LIST, PosedView, write_views
+from leadline.views.pose_check import LOOKS_INVERTED
 from leadline.views.rounds import Round
 from leadline.views.views import Views
 
@@ -133,10 +134,9 @@ def _complete_views(
     views = _open_views(chosen, job, settings, show)
     last = views.advance(rounds, workers=workers)
     if len(chosen) > 1 and not any(views.neighbours(one.stem) for one in chosen):
-        raise InputError(
-            f"no two of {len(chosen)} pictures see the same surface, so nothing can be made to agree; check the poses, "
-            "which must be from camera to world with x right, y down and z forward."
-        )
+        text = f"no two of {len(chosen)} pictures see the same surface, so nothing can be made to agree; "
+        cure = "check the poses, which must be from camera to world with x right, y down and z forward."
+        raise InputError(text + (LOOKS_INVERTED if views.look_inverted else cure))
     (job.folder / VIEW_LIST).unlink(missing_ok=True)
     writing = _Writing(views, last, job, settings)
     for one, outcome in serial(writing, todo) if workers == 1 else processes(writing, todo, workers=workers):
@@ -267,6 +267,8 @@ def _write(
                 "no other picture sees what this one sees, or its pose contradicts theirs; it was completed alone.",
             )
         )
+    if views.look_inverted:
+        notes.append(Note(NoteKind.POSES, LOOKS_INVERTED))
     write_depth(alone, views.alone(stem), "m")
     results = write_results(paths, inputs, completion, job.outputs)
     notes += results.notes

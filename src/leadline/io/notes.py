@@ -28,6 +28,7 @@ class NoteKind(Enum):
     PROJECTED = "point cloud projected"
     ALIGNMENT = "points and image may not line up"
     PRIOR = "about the prior"
+    POSES = "about the poses"
     NO_MEASUREMENTS = "no measurements: relative depth"
     FIT = "fit fell back or stopped early"
     SOLVE = "solve stopped early"

@@ -54,22 +54,31 @@ def write_prior(path: Path, prior: Prior, facts: Mapping[str, Any]) -> None:
 
     `facts` are more entries of the sidecar: gauge, model, fingerprint and so on.
     """
+    write_prior_values(path, prior)
+    write_text(sidecar_path(path), dump_json(prior_record(path.name, prior, facts)))
+
+
+def write_prior_values(path: Path, prior: Prior) -> None:
+    """Write the numbers of a prediction as float32, NaN where there is none; a sidecar of another one is deleted."""
     write = WRITERS.get(path.suffix)
     if write is None:
         raise InputError(f"{path}: a prediction can be saved as {', '.join(WRITERS)}, got {path.suffix!r} instead.")
     values = prior.values.astype(np.float32)
     if prior.valid is not None:
         values[~prior.valid] = np.nan
-    record = {
-        "file": path.name,
+    sidecar_path(path).unlink(missing_ok=True)
+    atomic_write(path, lambda part: write(part, values))
+
+
+def prior_record(name: str, prior: Prior, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of the sidecar of a prediction in a file of that name, with more entries `facts`."""
+    return {
+        "file": name,
         "quantity": prior.kind,
         "floor": prior.floor,
         "camera": None if prior.camera is None else asdict(prior.camera),
         **facts,
     }
-    sidecar_path(path).unlink(missing_ok=True)
-    atomic_write(path, lambda part: write(part, values))
-    write_text(sidecar_path(path), dump_json(record))
 
 
 def read_facts(path: Path) -> dict[str, Any]:

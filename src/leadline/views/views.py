@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from leadline.base.arrays import Float64Array, FloatArray, IndexArray, is_measured
-from leadline.base.errors import InputError, param
+from leadline.base.errors import InputError, param, warn_caller
 from leadline.base.executors import processes, serial
 from leadline.core.options import CompletionOptions, as_options
 from leadline.core.pipeline import Completion, complete
@@ -49,7 +49,7 @@ from leadline.views.inputs import MapInput, NoiseInput, PriorInput, View
 from leadline.views.job import ViewJob, require_computed
 from leadline.views.matching import ENOUGH, Matching
 from leadline.views.overlap import Outline, coarse_points, find_neighbours
-from leadline.views.pose_check import remaining_deviation, without_wrong_poses
+from leadline.views.pose_check import LOOKS_INVERTED, look_inverted, remaining_deviation, without_wrong_poses
 from leadline.views.responses import depth_by_response, nearest_responses, response_numbers
 from leadline.views.rounds import Round, with_round
 from leadline.views.store import FolderStore, MemoryStore, Store, part_of, stored_points
@@ -87,6 +87,8 @@ class Views:
     ----------
     rounds : list of Round
         Statistics of the rounds so far.
+    look_inverted : bool
+        Whether the poses seem to be from world to camera, of which a warning tells; known after the views alone.
 
     Examples
     --------
@@ -116,6 +118,7 @@ class Views:
         self.options = as_options(options)
         self._on_progress = on_progress
         self.rounds: list[Round] = []
+        self.look_inverted = False
         self._views: dict[str, View] = {}
         self._folder = None if store is None else Path(store)
         self._store: Store = MemoryStore()
@@ -147,7 +150,7 @@ class Views:
         camera : CameraModel
             Of the size of the maps, and able to project points.
         camera_to_world : (4, 4) array
-            The pose: the transform from the camera's frame to that of the world, in metres.
+            The pose: the transform from the camera's frame to that of the world, in metres; COLMAP's is its inverse.
         image : (H, W) or (H, W, 3) array, file or function, optional
             The picture, to which camera and pose must belong: further points are measured by matching it with those of
             the neighbours.
@@ -231,7 +234,7 @@ class Views:
     def alone(self, name: str) -> FloatArray:
         """Depth of view `name` before the first round, (H, W) in metres."""
         self._prepare()
-        return self._store.get(part_of(0), name, "depth")
+        return self._alone("depth", name)
 
     def _is_last(self, number: int, rounds: int | None) -> bool:
         """Whether this round, of those with neighbours, is the last one, or none is needed."""
@@ -259,10 +262,13 @@ class Views:
         self._compute(0, self._views, workers)
         self._share_responses()
         outlines = {
-            name: Outline(view.camera, view.camera_to_world, self._store.get(part_of(0), name, "outline"))
+            name: Outline(view.camera, view.camera_to_world, self._alone("outline", name))
             for name, view in self._views.items()
         }
         overlapping = find_neighbours(outlines, POINT_NEIGHBOURS)
+        self.look_inverted = look_inverted(overlapping, outlines, self._alone)
+        if self.look_inverted:
+            warn_caller(LOOKS_INVERTED, "leadline.views")
         right = without_wrong_poses(overlapping, lambda *pairs: remaining_deviation(*self._compared(*pairs)))
         found = {name: discrepancies(*self._compared(name, others)) for name, others in right.items()}
         self._neighbours = agreeing(right, found)
@@ -382,6 +388,9 @@ class Views:
     def _after(self, number: int, name: str, array: str) -> NDArray[Any]:
         """An array of a view after a round; that of round 0 if it has no neighbours."""
         return self._store.get(part_of(number if self._neighbours.get(name) else 0), name, array)
+
+    def _alone(self, array: str, name: str) -> NDArray[Any]:
+        return self._store.get(part_of(0), name, array)
 
     def _as_map(self, name: str, depth: FloatArray) -> DepthMap:
         return DepthMap(depth, self._views[name].camera, self._views[name].camera_to_world)

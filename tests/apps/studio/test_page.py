@@ -22,7 +22,7 @@ __all__ = ["chromium", "server", "tab"]
 def test_first_screen(tab: Page) -> None:
     assert tab.locator(".example").count() == 3
     assert tab.locator("#go").is_disabled()
-    assert "an image, measurements, a prior" in tab.inner_text("#needs")
+    assert "an image, a prior" in tab.inner_text("#needs")
     assert tab.locator("#result").is_hidden()
     loaded = "image => image.complete && image.naturalWidth > 0"
     tab.wait_for_load_state("networkidle")

@@ -74,6 +74,7 @@ def summarize(
     if completion.sigma is not None:  # `high` is at the dark end of the colour ramp
         uncertainty = {"median": scene.median_sigma(), "high": colour_range(completion.sigma, "error")[1]}
     return {
+        "relative": False,
         "revision": result.revision,
         "width": width,
         "height": height,
@@ -156,9 +157,8 @@ def _sentence(text: str) -> str:
 
 
 def encode_view(result: Result, name: str) -> tuple[bytes, str]:
-    """A view of `draw_view` and its media type: JPEG for the image itself, PNG for maps."""
-    picture = draw_view(result.scene, name, held=result.held, methods=result.methods)
-    return (_encode(picture, "JPEG"), "image/jpeg") if name == "image" else (_encode(picture, "PNG"), "image/png")
+    """A view of `draw_view` and its media type."""
+    return encode_picture(draw_view(result.scene, name, held=result.held, methods=result.methods), name)
 
 
 def colour_ramp(scheme: str) -> bytes:
@@ -167,6 +167,11 @@ def colour_ramp(scheme: str) -> bytes:
         if known == scheme:
             return _encode(colour_bar(256, 4, known), "PNG")
     raise InputError(f"there is no colour ramp {scheme!r}; {suggestion(scheme, get_args(Scheme))}")
+
+
+def encode_picture(picture: Picture, name: str) -> tuple[bytes, str]:
+    """The picture of a view and its media type: JPEG for the image itself, PNG for maps."""
+    return (_encode(picture, "JPEG"), "image/jpeg") if name == "image" else (_encode(picture, "PNG"), "image/png")
 
 
 def _encode(picture: Picture, image_format: str) -> bytes:

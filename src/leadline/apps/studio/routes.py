@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from leadline.apps.studio import outputs
+from leadline.apps.studio import outputs, relative
 from leadline.apps.studio.examples import EXAMPLE_UNITS, EXAMPLES, thumbnail, write_example
-from leadline.apps.studio.form import form_fields
 from leadline.apps.studio.jobs import Job, JobState
+from leadline.apps.studio.relative import RelativeResult
 from leadline.apps.studio.scene import (
-    CLOUD_SUFFIXES,
     METHOD_TITLES,
-    PRIOR_FILE,
     CompleteRequest,
     FileFacts,
     Result,
@@ -36,11 +34,8 @@ from leadline.apps.studio.scene import (
     run_method_on,
 )
 from leadline.apps.studio.sessions import Role, Session
+from leadline.apps.studio.start import list_choices
 from leadline.base.errors import InputError, param
-from leadline.io.depth import DEPTH_SUFFIXES
-from leadline.io.units import UNITS
-from leadline.priors import PRIORS
-from leadline.priors.model_files import needs_download
 from leadline.report.completed_scene import change_range
 from leadline.report.scene_geometry import encode_points
 
@@ -84,11 +79,18 @@ class Call:
             raise RuntimeError("this route must not be public")
         return self.visitor
 
-    def result(self) -> Result:
+    def any_result(self) -> Result | RelativeResult:
         """The session's result, if it is still the one that the path names."""
         result = self.session.result
         if result is None or str(result.revision) != self.path["revision"]:
             raise Refused(HTTPStatus.GONE, "this result has been replaced by a newer one.")
+        return result
+
+    def result(self) -> Result:
+        """The same, for what a relative depth does not have."""
+        result = self.any_result()
+        if isinstance(result, RelativeResult):
+            raise Refused(HTTPStatus.NOT_FOUND, "a relative depth has no such thing; give measurements.")
         return result
 
 
@@ -170,33 +172,9 @@ def get_colour_ramp(call: Call) -> Reply:
     return Reply(outputs.colour_ramp(call.path["scheme"]), "image/png")
 
 
-def offer_download(studio: Studio) -> dict[str, str]:
-    """Titles of the networks whose weights would be downloaded, which say so: to choose one is to agree."""
-    return {
-        name: f"{name}: downloads {PRIORS[name].size} parameters, licence {PRIORS[name].licence}"
-        for name in studio.predictors
-        if name in PRIORS and needs_download(name)
-    }
-
-
 def get_start(call: Call) -> Reply:
     """The choices that the page offers when it is loaded, and the files that the session already has."""
-    studio = call.studio
-    titles = {PRIOR_FILE: "a file", "none": "none: interpolate the measurements smoothly", **offer_download(studio)}
-    start = {
-        "examples": [{"name": name, "title": each.title, "text": each.text} for name, each in EXAMPLES.items()],
-        "priors": [{"name": name, "title": titles.get(name, name)} for name in (PRIOR_FILE, *studio.predictors)],
-        "default_prior": studio.default_prior or PRIOR_FILE,
-        "methods": [{"name": name, "title": title} for name, title in comparable_methods().items()],
-        "units": list(UNITS),
-        "options": list(form_fields().values()),
-        "depth_suffixes": list(DEPTH_SUFFIXES),
-        "cloud_suffixes": CLOUD_SUFFIXES,
-        "files": call.session.names(),
-        "upload_limit": studio.limits.upload,  # bytes
-        "local": studio.local,  # only this machine can reach the server
-    }
-    return reply_json(start)
+    return reply_json(list_choices(call.studio) | {"files": call.session.names()})
 
 
 def get_job(call: Call) -> Reply:
@@ -227,7 +205,10 @@ def get_input(call: Call) -> Reply:
 
 
 def get_view(call: Call) -> Reply:
-    return Reply(*outputs.encode_view(call.result(), call.path["name"]))
+    result, name = call.any_result(), call.path["name"]
+    if isinstance(result, RelativeResult):
+        return Reply(*outputs.encode_picture(relative.draw_view(result, name), name))
+    return Reply(*outputs.encode_view(result, name))
 
 
 def get_points(call: Call) -> Reply:
@@ -246,7 +227,10 @@ def get_values(call: Call) -> Reply:
 
 
 def get_download(call: Call) -> Reply:
-    return Reply(*outputs.make_download(call.session, call.result(), call.path["kind"]))
+    result, kind = call.any_result(), call.path["kind"]
+    if isinstance(result, RelativeResult):
+        return Reply(*relative.make_download(call.session, result, kind, show_folders=call.studio.local))
+    return Reply(*outputs.make_download(call.session, result, kind))
 
 
 def post_forget(call: Call) -> Reply:
@@ -288,13 +272,17 @@ def inspect_file(call: Call, request: RoleRequest, job: Job) -> FileFacts:
 
 
 def complete(call: Call, request: CompleteRequest, job: Job) -> dict[str, Any]:
-    """Complete the scene, which becomes the session's result."""
+    """Complete the scene, which becomes the session's result; without measurements that is its relative depth."""
     studio, session = call.studio, call.session
     uploads = dict(session.files)  # a file that arrives from now on is for the next job
     for upload in uploads.values():
         if upload.path not in session.readable:
             job.report(f"Reading {upload.name}")
             inspect_safely(session, upload, None, studio.reader, job)
+    if Role.SPARSE not in uploads:
+        shown = relative.show_relative_depth(session, uploads, request, studio.predictors, job.report)
+        session.result = shown
+        return relative.summarize(session, shown, show_folders=studio.local)
     result = complete_scene(session, uploads, request, studio.predictors, job.report)
     job.report("Drawing")
     session.result = result
@@ -339,9 +327,10 @@ def run_other_method(call: Call, request: NameRequest, job: Job) -> dict[str, An
 
 
 def _last_result(call: Call) -> Result:
-    if call.session.result is None:
-        raise InputError("there is no result yet; complete the scene first.")
-    return call.session.result
+    result = call.session.result
+    if result is None or isinstance(result, RelativeResult):
+        raise InputError("there is no metric result yet; complete a scene with measurements first.")
+    return result
 
 
 def _job(

@@ -47,6 +47,11 @@ Uploads = Mapping[Role, Upload]
 _REVISIONS = itertools.count(1)
 
 
+def next_revision() -> int:
+    """A number that no other result of this server has."""
+    return next(_REVISIONS)
+
+
 class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that a completion depends on except the files."""
 
@@ -194,7 +199,7 @@ def complete_scene(
         resize_prior=True,
         scatter_sparse=not is_cloud,
     )
-    inputs = read_frame(files, frame_options, _predict(session, request.prior, predictors, report))
+    inputs = read_frame(files, frame_options, predict_with(session, request.prior, predictors, report))
     sparse, removed = inputs.sparse, 0
     if Role.MASK in uploads:
         sparse, removed = exclude_painted(inputs.sparse, uploads[Role.MASK].path)
@@ -223,7 +228,7 @@ def complete_scene(
     scene = CompletedScene(files.stem, inputs.image, inputs.prior, sparse, reference, camera, completion)
     notes = (*inputs.notes, *reference_notes)
     found = found or completion.outliers
-    return Result(next(_REVISIONS), request, flags, files, inputs, scene, source, removed, notes, found)
+    return Result(next_revision(), request, flags, files, inputs, scene, source, removed, notes, found)
 
 
 def _drop_regions(outliers: Outliers, kept: Collection[int]) -> Outliers:
@@ -298,7 +303,7 @@ def _frame_files(uploads: Uploads, request: CompleteRequest) -> FrameFiles:
     )
 
 
-def _predict(
+def predict_with(
     session: Session, name: str, predictors: Mapping[str, Predictor], report: Callable[[str], None]
 ) -> Predict | None:
     """The chosen network, whose last prediction the session keeps until there is another image; None for a file."""

@@ -18,6 +18,7 @@ from leadline.apps.studio.form import wording
 from leadline.base.errors import InputError, render
 
 if TYPE_CHECKING:
+    from leadline.apps.studio.relative import RelativeResult
     from leadline.apps.studio.scene import Result
     from leadline.io.priors import SourcedPrior
 
@@ -54,7 +55,7 @@ class Session:
     token: str  # requests that change something must repeat it in a header
     folder: Path
     files: dict[Role, Upload] = field(default_factory=dict)
-    result: Result | None = None
+    result: Result | RelativeResult | None = None
     prediction: tuple[str, SourcedPrior] | None = None  # of the image, with the name of the network
     last_used: float = field(default_factory=time.monotonic)
     example: str | None = None  # the example that wrote the files, if one did

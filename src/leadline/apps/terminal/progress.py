@@ -178,6 +178,27 @@ def image_progress() -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def picture_progress(doing: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """How many pictures are done, on stderr: a bar where that is a terminal, and a few lines elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
+
+    def show(done: int, total: int) -> None:
+        if not bar.disable:
+            bar.update(task, completed=done, total=total)
+        elif not quiet and (done % math.ceil(total / PROGRESS_LINES) == 0 or done == total):
+            click.echo(f"{doing}: {done}/{total} pictures", err=True)
+
+    with bar:
+        task = bar.add_task(doing, total=None)
+        yield show
+
+
+@contextmanager
 def record_progress() -> Iterator[Callable[[RunProgress], None]]:
     """A bar on stderr for the records of a run: how many are done, rate, time left, failures."""
     from rich.console import Console

@@ -1,7 +1,7 @@
 // The choices beside the files: the prior, the unit, the options of the method; and what is still missing.
 
 import { TOUCH, element, find } from '/assets/api.js';
-import { held, isCloud, unitOf } from '/assets/slots.js';
+import { arriving, held, isCloud, unitOf } from '/assets/slots.js';
 
 const FROM_PRESET = 'as in the preset';
 const UNIT_TITLES = {
@@ -21,11 +21,15 @@ export function completeRequest() {
 /** Enable the button if nothing is missing and nothing is being computed. */
 export function updateForm(busy) {
   const fromFile = find('#prior-from').value === 'file';
-  const missing = [!held.image && 'an image', !held.sparse && 'measurements', fromFile && !held.prior && 'a prior'].filter(Boolean);
+  const needed = { 'an image': !held.image, measurements: !held.sparse && find('#prior-from').value === 'none', 'a prior': fromFile && !held.prior };
+  const missing = Object.keys(needed).filter((name) => needed[name]);
   if (isCloud() && !held.camera) missing.push('the camera of the point cloud');
   if (held.sparse && !isCloud() && find('#unit').value === 'other' && !unitOf('sparse')) missing.push('the metres per count');
-  find('#go').disabled = missing.length > 0 || busy;
-  find('#needs').textContent = missing.length ? `Still needed: ${missing.join(', ')}.` : '';
+  find('#go').disabled = missing.length > 0 || busy || arriving.size > 0; // without a file that arrives, the result would be another
+  const own = find('#prior-from').selectedOptions[0]?.dataset.metric ? 'in the network’s own metres, which nothing confirms' : 'relative and has no unit';
+  const relative = held.image && !held.sparse ? `Without measurements the depth is ${own}.` : '';
+  const choice = needed['a prior'] ? ' A prior is a file, or a network under “Prior from”.' : '';
+  find('#needs').textContent = missing.length ? `Still needed: ${missing.join(', ')}.${choice}` : relative;
   find('.slot[data-role="prior"]').classList.toggle('idle', !fromFile);
   find('#kind-field').hidden = !fromFile;
   const weights = find('#prior-from').selectedOptions[0]?.textContent.split(': downloads ')[1]; // the field may cut its text off
@@ -57,7 +61,11 @@ export function fillForm(start, tryExample) {
     for (const unit of start.units) select.append(element('option', { value: unit, textContent: UNIT_TITLES[unit] ? `${unit}: ${UNIT_TITLES[unit]}` : unit }));
     select.append(element('option', { value: 'other', textContent: 'other: metres per count' }));
   }
-  find('#prior-from').append(...start.priors.map(({ name, title }) => element('option', { value: name, textContent: title })));
+  find('#prior-from').append(...start.priors.map(({ name, title, metric }) => {
+    const option = element('option', { value: name, textContent: title });
+    if (metric) option.dataset.metric = 'yes';
+    return option;
+  }));
   find('#prior-from').value = start.default_prior;
   find('#option-fields').append(...start.options.map(optionField));
   for (const example of start.examples) {

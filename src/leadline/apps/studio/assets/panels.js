@@ -12,7 +12,22 @@ function fact(label, value, title) {
   return element('div', { className: 'fact', title }, element('span', { textContent: label }), element('b', { textContent: value }));
 }
 
+function showNotes({ notes }) {
+  find('#notes').replaceChildren(...notes.map(({ text, warning }) => element('li', { textContent: text[0].toUpperCase() + text.slice(1), className: warning ? 'warning' : '' })));
+}
+
 export function showFacts(summary) {
+  showNotes(summary);
+  if (summary.relative) {
+    const facts = [
+      fact('depth', summary.near === null ? 'relative, no unit' : 'metres of the network', 'Measurements make it metric'),
+      fact('prior', summary.prior, 'The network or the file'),
+      fact('the prior holds', summary.holds.replace('_', ' '), 'What its numbers are'),
+    ];
+    for (const each of facts) each.classList.add('text');
+    find('#facts').replaceChildren(...facts);
+    return;
+  }
   const { scores, uncertainty } = summary;
   const facts = [
     fact('measurements', summary.measurements.toLocaleString('en'), 'Measurements at pixels with a valid prior'),
@@ -29,7 +44,6 @@ export function showFacts(summary) {
     if (scores.normal_deg !== null) facts.push(fact('median normal error', `${digits(scores.normal_deg)}°`, 'Median angle between normals of the result and of the ground truth'));
   }
   find('#facts').replaceChildren(...facts);
-  find('#notes').replaceChildren(...summary.notes.map(({ text, warning }) => element('li', { textContent: text[0].toUpperCase() + text.slice(1), className: warning ? 'warning' : '' })));
 }
 
 /** The list of downloads; `held` is the result at an exponent that was set by hand, or null. */
@@ -45,8 +59,11 @@ export function showRecipes(summary) {
   const inputs = Object.entries(summary.inputs); // the files of an example, with which the recipes can be run
   find('#inputs').hidden = !inputs.length;
   find('#inputs .files').replaceChildren(...inputs.map(([role, name]) => element('a', { href: `/api/input/${role}`, textContent: name, download: '' })));
-  find('#recipe-command').textContent = summary.recipe.command;
-  find('#recipe-python').textContent = summary.recipe.python;
+  for (const [name, text] of Object.entries(summary.recipe)) {
+    const pre = find(`#recipe-${name}`);
+    pre.textContent = text;
+    for (const part of [pre.parentElement, pre.parentElement.previousElementSibling]) part.hidden = !text; // its heading, too
+  }
 }
 
 /** All charts; `held` is the result at an exponent that was set by hand, or null. */

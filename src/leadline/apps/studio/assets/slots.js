@@ -3,6 +3,7 @@
 import { element, find, post, run, upload } from '/assets/api.js';
 
 export const held = {}; // by role: what the server found in the file
+export const arriving = new Set(); // the roles whose file is being uploaded
 let start = null;
 let changed = () => {};
 
@@ -124,6 +125,8 @@ function showWrong(role, text) {
 export async function take(role, file) {
   const slot = slotOf(role);
   const bar = element('progress', { max: 1, value: 0 });
+  arriving.add(role);
+  changed(role);
   try {
     if (file.size > start.upload_limit) {
       const megabytes = (bytes) => (bytes / 2 ** 20).toFixed(1);
@@ -138,6 +141,8 @@ export async function take(role, file) {
     post('/api/remove', { role }).catch(() => {});
   } finally {
     bar.remove();
+    arriving.delete(role);
+    changed(role);
   }
 }
 

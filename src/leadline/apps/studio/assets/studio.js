@@ -9,7 +9,7 @@ import { Regions } from '/assets/regions.js';
 import { emptyAll, restore, setUnit, setUp, show } from '/assets/slots.js';
 import { Mask, loadImage, showPair, showPicture } from '/assets/viewer.js';
 
-const TITLES = { image: 'Image', measurements: 'Measurements', prior: 'Prior', depth: 'Depth', regions: 'Left out', error: 'Error', normals: 'Normals', uncertainty: 'Uncertainty', points: '3D', compare: 'Compare', held: 'Depth at λ', change: 'Change' };
+const TITLES = { image: 'Image', measurements: 'Measurements', prior: 'Prior', depth: 'Depth', regions: 'Left out', error: 'Error', normals: 'Normals', uncertainty: 'Uncertainty', points: '3D', compare: 'Compare', relative: 'Relative depth', held: 'Depth at λ', change: 'Change' };
 const mask = new Mask();
 let start = null, summary = null, curves = null, held = null, view = 'depth', cloud = null, loadedCloud = '', jobs = 0;
 let nextExponent = null, fitting = false; // the newest value of the slider that was not sent yet
@@ -89,6 +89,12 @@ async function complete(keptRegions = []) {
   showFacts(summary);
   showDownloads(summary, null);
   showRecipes(summary);
+  for (const card of ['#exponent-card', '#diagnostics-card']) find(card).hidden = summary.relative;
+  if (summary.relative) {
+    await openView(tabs().includes(view) ? view : 'relative');
+    showExamples(false);
+    return;
+  }
   resetExponent();
   if (['best', 'ours', 'result', null].includes(pair.right)) pair.right = summary.compare_as;
   if (!tabs().includes(view)) view = 'depth';
@@ -102,7 +108,7 @@ async function complete(keptRegions = []) {
 
 // --- views -----------------------------------------------------------------------------------------------
 
-const tabs = () => [...summary.views, ...(held ? ['held', 'change'] : []), 'points', 'compare'];
+const tabs = () => [...summary.views, ...(held ? ['held', 'change'] : []), ...(summary.relative ? [] : ['points', 'compare'])];
 const source = (name) => `/api/view/${summary.revision}/${name}${held ? `?exponent=${held.exponent}` : ''}`;
 
 function legend(scheme, low, high, text) {
@@ -123,6 +129,10 @@ function legendOf(name) {
   switch (name) {
     case 'depth': case 'measurements': case 'held': return depthLegend();
     case 'prior': return legend('depth', 'near', 'far', 'relative depth, without a unit');
+    case 'relative': {
+      const [near, far] = [summary.near, summary.far].map((value) => (value === null ? null : metres(value)));
+      return near ? legend('depth', near, far, 'metres of the network, which nothing confirms') : legend('depth', 'near', 'far', 'relative depth, without a unit');
+    }
     case 'error': return legend('error', '0 %', percent(summary.error_high), 'of the true depth');
     case 'uncertainty': return legend('error', '0', metres(summary.uncertainty.high), 'one standard deviation');
     case 'change': return legend('error', '0 %', percent(held.change_high), 'of the depth at the fitted exponent');
@@ -340,7 +350,7 @@ async function returnToFit() {
 
 /** What is under the pointer in the view that is open: the names of its values, each with the title to show. */
 function lookedAt() {
-  if (!summary || view === 'points') return null;
+  if (!summary || summary.relative || view === 'points') return null;
   const { revision, width, height } = summary;
   const title = (name) => start.methods.find((method) => method.name === name)?.title.split(':')[0] ?? name;
   const names = { held: [['held', '']], change: [['held', `λ ${held?.exponent.toFixed(2)}:`], ['depth', 'fit:']] }[view] ?? [['depth', '']];
