@@ -309,7 +309,7 @@ def calibrate_prior(pairs: Pairs, fit: Fit, earlier: Response | None = None) -> 
     if response is None or pairs.prior_range[0] > pairs.prior_range[1]:  # or no pixel has a valid prior
         return np.full(pairs.shape, np.nan, np.float32)
     calibrated = np.empty(pairs.shape, np.float32)
-    calibrate[len(calibrated)](pairs.prior, calibrated, *response.kernel_args(pairs.prior_range))
+    calibrate(pairs.prior, calibrated, *response.kernel_args(pairs.prior_range))
     return calibrated
 
 

@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from leadline.base.arrays import Float32Array, FloatArray
 from leadline.base.jit import EXACT, STENCIL, SUM, called_by_kernels, compiled, parallel_loop
+from leadline.core.fit.calibration import by_type, store_row
 from leadline.core.fit.elementary import exp
 
 INVALID_ROLE, FREE_ROLE, FIXED_ROLE, SOFT_ROLE = 0, 1, 2, 5  # bit 0: free; 2 and above: measured
@@ -273,8 +275,14 @@ def update_direction(block, p, z, ratio):
             p[i, j] = z[i, j] + ratio * p[i, j]
 
 
+def correct_depth(calibrated: Float32Array, field: FloatArray, out: FloatArray) -> None:
+    """Fill `out` with D = t exp(r) from the unpadded t and the padded r."""
+    _correct_depth_row[len(out)](calibrated, field, *by_type(out))
+
+
 @parallel_loop(fastmath=EXACT)
-def correct_depth(i, calibrated, field, out):
-    """Compute row i of D = t exp(r) from the unpadded t and the padded r."""
-    for j in range(out.shape[1]):
-        out[i, j] = calibrated[i, j] * exp(np.float64(field[i + 1, j + 1]))
+def _correct_depth_row(i, calibrated, field, single, double):
+    x = np.empty(calibrated.shape[1])
+    for j in range(x.size):
+        x[j] = calibrated[i, j] * exp(np.float64(field[i + 1, j + 1]))
+    store_row(x, single, double, i)
