@@ -174,12 +174,11 @@ def _operator_row(ring, above, row, below, p, i, code, out, data, laplacian, sig
 @called_by_kernels(fastmath=SUM)
 def _weighted_operator_row(ring, row, bend, p, mass, rhs, i, code, out, laplacian, sign):
     """Compute row i of Q p - rhs from a row of A p and a row of A^2 p."""
+    n = i if rhs.shape[0] > 1 else 0
     dot = 0.0
     square = 0.0
     for j in range(1, p.shape[1] - 1):
-        value = ring[row, j] + mass[i, j] * p[i, j] + laplacian * bend[0, j]
-        if rhs is not None:
-            value -= rhs[i, j]
+        value = (ring[row, j] + mass[i, j] * p[i, j] + laplacian * bend[0, j]) - rhs[n, j]
         value = np.float32(sign * value)
         value = value if code[i, j] >= FREE else np.float32(0)
         out[i, j] = value
@@ -220,7 +219,7 @@ def apply_operator(block, p, code, out, data, laplacian, sign, dots, squares):
 def apply_weighted_operator(block, p, code, edges, mass, rhs, out, laplacian, sign, dots, squares):
     """Compute out = sign ((A + mass + laplacian A^2) p - rhs), with A the Laplacian of the weighted graph.
 
-    `mass` and `rhs` have one number per pixel; `rhs` may be None for a right-hand side of zero. All else is as in
+    `mass` and `rhs` have one number per pixel; `rhs` may have a single row, that of all pixels. All else is as in
     `apply_operator`.
     """
     height = p.shape[0] - 2
