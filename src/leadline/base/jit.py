@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,17 @@ def parallel_loop(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..
     threads at a time, but not from a kernel.
     """
     return lambda step: ParallelLoop(step, fastmath)
+
+
+@dataclass(frozen=True)
+class pasted:  # noqa: N801
+    """Decorator of a function without a result, whose body replaces each call of it in the steps of parallel loops.
+
+    Loops whose steps call a function only once compile faster so than with one that is compiled by itself, optimised,
+    and then optimised again in the kernel. It must be in the module of the step, and be compiled like it.
+    """
+
+    function: Callable[..., None]
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -129,19 +141,45 @@ def _with_loop(step: Callable[..., Any]) -> Any:
     replaces that of the loop in the syntax tree: numba needs an eighth of the whole compilation to inline the steps
     itself.
     """
-    lines, line = inspect.getsourcelines(step)
-    body = ast.parse(textwrap.dedent("".join(lines)))
-    if any(isinstance(node, ast.Return) for node in ast.walk(body)):
-        raise SyntaxError(f"{step.__name__}: a step of a loop may not return before its end")
     index, *arguments = inspect.signature(step).parameters
     source = _WITH_LOOP.format(name=step.__name__, index=index, arguments=", ".join(arguments))
     function = ast.parse(source)
     loop = next(node for node in ast.walk(function) if isinstance(node, ast.For))
-    loop.body = body.body[0].body  # type: ignore[attr-defined]
-    ast.increment_lineno(function, line - 1)
+    loop.body = _body(step)
+    ast.increment_lineno(function, step.__code__.co_firstlineno - 1)
     names = {**step.__globals__, "_run": _run}
     exec(compile(function, step.__code__.co_filename, "exec"), names)  # the file of the step, where numba caches
     return names[step.__name__]
+
+
+def _body(function: Callable[..., Any]) -> list[ast.stmt]:
+    """The statements of a step, or of a function that is pasted into one."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    if any(isinstance(node, ast.Return) for node in ast.walk(tree)):
+        raise SyntaxError(f"{function.__name__}: a step of a loop may not return before its end")
+    pasting = _Pasting(function.__globals__)
+    return [pasting.visit(statement) for statement in tree.body[0].body]  # type: ignore[attr-defined]
+
+
+class _Pasting(ast.NodeTransformer):
+    """Replaces calls of functions that are `pasted` by their bodies, in which local names get the function's as well."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:  # noqa: N802
+        call = node.value
+        named = self._names.get(call.func.id) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else None
+        if not isinstance(named, pasted):
+            return node
+        code = named.function.__code__
+        body = ast.If(ast.Constant(True), _body(named.function), [])
+        for name in ast.walk(body):
+            if isinstance(name, ast.Name) and name.id in code.co_varnames:
+                name.id = f"{code.co_name}_{name.id}"
+        for name, value in zip(code.co_varnames, call.args, strict=False):
+            body.body.insert(0, ast.Assign([ast.Name(f"{code.co_name}_{name}", ast.Store())], value))
+        return ast.fix_missing_locations(ast.copy_location(body, node))
 
 
 _ENTRY = ir.FunctionType(ir.VoidType(), [cgutils.intp_t, cgutils.intp_t, cgutils.voidptr_t])

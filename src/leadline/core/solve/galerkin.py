@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, called_by_kernels, multiply_add, parallel_loop
+from leadline.base.jit import STENCIL, called_by_kernels, multiply_add, parallel_loop, pasted
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST, zero_row
 from leadline.core.solve.multigrid import Planes
 
@@ -67,7 +67,7 @@ def _add_border_edge(e, m, n, a, d, f):
     return multiply_add(-(a * d), f, e), multiply_add(a * d, s, m), multiply_add(a * f, s, n)
 
 
-@called_by_kernels(fastmath=STENCIL)
+@pasted
 def _cell_row(edges, mass, weights, i, out):
     """Compute the energies of row i of cells. A cell owns its top and left border and everything inside."""
     nine_point = edges.shape[0] > 2
@@ -109,7 +109,7 @@ def _cell_row(edges, mass, weights, i, out):
             out[n, j] = cell[n]
 
 
-@called_by_kernels(fastmath=STENCIL)
+@pasted
 def _assemble_row(above, here, edges, mass, i):
     """Sum the energies of row i of cells and of the row above it into the edges and masses of the coarse level."""
     for j in range(1, here.shape[1] - 1):
@@ -120,24 +120,23 @@ def _assemble_row(above, here, edges, mass, i):
         mass[i, j] = (here[6, j] + here[7, j - 1]) + (above[8, j] + above[9, j - 1])
 
 
-@parallel_loop()
+@parallel_loop(fastmath=STENCIL)
 def _coarsen_block(block, phase, edges, mass, weights, coarse_edges, coarse_mass):
     """Run one phase on one block of coarse rows; a phase reads what the one before has written in other blocks."""
     first = 1 + block * COARSE_ROWS
     last = min(first + COARSE_ROWS, weights.shape[1] - 1)
     if phase == _BORDERS:
         for i in range(first, last):
-            border_weights_row(edges, mass, weights, i)
+            _border_weights_row(edges, mass, weights, i)
     elif phase == _MIDDLES:
         for i in range(first, last):
-            middle_weights_row(edges, mass, weights, i)
+            _middle_weights_row(edges, mass, weights, i)
     else:
         ring = np.zeros((2, 10, weights.shape[2]), np.float32)  # energies of this row of cells and the one above
-        if first > 1:
-            _cell_row(edges, mass, weights, first - 1, ring[(first - 1) % 2])
-        for i in range(first, last):
+        for i in range(max(first - 1, 1), last):
             _cell_row(edges, mass, weights, i, ring[i % 2])
-            _assemble_row(ring[(i - 1) % 2], ring[i % 2], coarse_edges, coarse_mass, i)
+            if i >= first:
+                _assemble_row(ring[(i - 1) % 2], ring[i % 2], coarse_edges, coarse_mass, i)
 
 
 @called_by_kernels(fastmath=STENCIL)
@@ -145,8 +144,8 @@ def divide_or_zero(weight, total):
     return weight / total if total > 0 else np.float32(0)
 
 
-@called_by_kernels(fastmath=STENCIL)
-def border_weights_row(edges, mass, weights, i):
+@pasted
+def _border_weights_row(edges, mass, weights, i):
     """Compute the weights of the fine pixels on the borders of row i of cells.
 
     Such a pixel lies between two coarse ones. Its equation is summed across the line that joins them.
@@ -170,8 +169,8 @@ def border_weights_row(edges, mass, weights, i):
         weights[LEFT_2, i, j] = divide_or_zero(south, along)
 
 
-@called_by_kernels(fastmath=STENCIL)
-def middle_weights_row(edges, mass, weights, i):
+@pasted
+def _middle_weights_row(edges, mass, weights, i):
     """Compute the weights of the fine pixels in the middle of row i of cells.
 
     The values of such a pixel's neighbours, which lie on the borders, are substituted into its equation.
