@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
+from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop, pasted
 from leadline.core.solve.galerkin import corrected_row, restrict_row
 from leadline.core.solve.kernels import (
     EAST,
@@ -36,7 +36,7 @@ from leadline.core.solve.kernels import (
     weighted_laplacian_row,
     zero_row,
 )
-from leadline.core.solve.multigrid import NO_CODE, VCycle, copy_row
+from leadline.core.solve.multigrid import NO_CODE, NO_MAP, VCycle, copy_row
 from leadline.core.solve.thin_plate import ThinPlateHierarchy
 
 # Constants of the polynomial, fitted to the best polynomials over b. C is 0.85 of the fitted value, so that the
@@ -71,12 +71,13 @@ class ThinPlateCycle(VCycle):
     def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
         coarse = self._levels[depth + 1].vectors[0]
         # A block of rows is also a whole block of half as many rows on the coarse level.
-        _smooth_and_restrict[self._block_count(rhs)](rhs, *self._system(depth), solution, coarse)
+        blocks = self._block_count(rhs)
+        _visit[blocks](True, rhs, solution, NO_MAP, NO_CODE, *self._system(depth), coarse, self._dots)
 
     def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
         coarse = self._levels[depth + 1].vectors[1]
-        code = NO_CODE if depth else self._hierarchy.code
-        _correct_and_smooth[self._block_count(rhs)](rhs, solution, halo, code, *self._system(depth), coarse, self._dots)
+        code, blocks = NO_CODE if depth else self._hierarchy.code, self._block_count(rhs)
+        _visit[blocks](False, rhs, solution, halo, code, *self._system(depth), coarse, self._dots)
 
     def _block_count(self, rhs: Float32Array) -> int:
         return (len(rhs) - 3) // _BLOCK_ROWS + 1
@@ -161,7 +162,16 @@ def _finish_row(x, row, b, code, i, out):
 
 
 @parallel_loop()
-def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights, x, coarse):
+def _visit(block, down, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
+    """Visit a level on the way down or up. One kernel has both, because they share most of what is compiled."""
+    if down:
+        _smooth_and_restrict(block, b, x, edges, mass, bending, step, damping, weights, coarse)
+    else:
+        _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots)
+
+
+@pasted
+def _smooth_and_restrict(block, b, x, edges, mass, bending, step, damping, weights, coarse):
     """Compute x = M b and the coarse right-hand side P^T (b - Q x); a block owns whole coarse rows.
 
     The stages b/d, v, x, A x and residual each follow one row behind the stage before, in ring buffers of three rows.
@@ -216,7 +226,7 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
                 restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
 
 
-@parallel_loop()
+@pasted
 def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
     """Overwrite x by y + M (b - Q y) with y = x + P e, e the coarse solution; `dots` gets b . x.
 
