@@ -162,14 +162,16 @@ def _body(function: Callable[..., Any]) -> list[ast.stmt]:
 
 
 class _Pasting(ast.NodeTransformer):
-    """Replaces calls of functions that are `pasted` by their bodies, in which local names get the function's as well."""
+    """Replaces calls of functions that are `pasted` by their bodies, whose local names get that of the function."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         self._names = names
 
-    def visit_Expr(self, node: ast.Expr) -> ast.stmt:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         call = node.value
-        named = self._names.get(call.func.id) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else None
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            return node
+        named = self._names.get(call.func.id)
         if not isinstance(named, pasted):
             return node
         code = named.function.__code__
@@ -191,8 +193,8 @@ _SHARE = ir.FunctionType(ir.VoidType(), [cgutils.intp_t] * 4)
 def _run(typing_context, loop, count, parts, arguments):  # type: ignore[no-untyped-def]
     """Do all steps of the function that is being compiled, by way of two functions that are made here.
 
-    One is an entry point, the other stores the arguments on its stack and calls the loop at this address. Stored on the stack of the
-    function itself, they would slow down its steps by up to a quarter.
+    One is an entry point, the other stores the arguments on its stack and calls the loop at this address. Stored on
+    the stack of the function itself, they would slow down its steps by up to a quarter.
     """
     start_types = types.intp, types.intp, *arguments.types
     # What is stored: whether a step has failed, and the arguments.

@@ -19,7 +19,7 @@ import numpy as np
 
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, called_by_kernels, multiply_add, parallel_loop, pasted
-from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST, zero_row
+from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 from leadline.core.solve.multigrid import Planes
 
 # Planes of a prolongation: the fine pixel, and the corner of the cell that the weight belongs to. Without a ninth plane
@@ -242,19 +242,3 @@ def halo_row(block, block_rows, halo_rows, height, i):
     if i < first:
         return i - first + (2 * block - 1) * halo_rows
     return i - min(first + block_rows, height + 1) + (2 * block + 1) * halo_rows
-
-
-@called_by_kernels()
-def corrected_row(x, halo, halo_rows, block, block_rows, weights, coarse, i, out, row):
-    """Compute row i of x + P e for a block of rows that overwrites x, as a row of `out`; zero outside of the image.
-
-    Beyond the block, rows of x may be overwritten already. The halo holds copies of them (`VCycle`).
-    """
-    height = x.shape[0] - 2
-    first = 1 + block * block_rows
-    if i < 1 or i > height:
-        zero_row(out, row)
-    elif first <= i < first + block_rows:
-        add_prolongation_row(x, i, weights, coarse, i, out, row)
-    else:
-        add_prolongation_row(halo, halo_row(block, block_rows, halo_rows, height, i), weights, coarse, i, out, row)

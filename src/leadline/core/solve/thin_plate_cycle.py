@@ -25,7 +25,7 @@ import numpy as np
 
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop, pasted
-from leadline.core.solve.galerkin import corrected_row, restrict_row
+from leadline.core.solve.galerkin import add_prolongation_row, halo_row, restrict_row
 from leadline.core.solve.kernels import (
     EAST,
     FREE,
@@ -161,6 +161,22 @@ def _finish_row(x, row, b, code, i, out):
     return total
 
 
+@pasted
+def _corrected_row(x, halo, block, weights, coarse, i, out, row):
+    """Compute row i of x + P e for a block of rows that overwrites x, as a row of `out`; zero outside of the image.
+
+    Beyond the block, rows of x may be overwritten already. The halo holds copies of them (`VCycle`).
+    """
+    height = x.shape[0] - 2
+    first = 1 + block * _BLOCK_ROWS
+    if i < 1 or i > height:
+        zero_row(out, row)
+    elif first <= i < first + _BLOCK_ROWS:
+        add_prolongation_row(x, i, weights, coarse, i, out, row)
+    else:
+        add_prolongation_row(halo, halo_row(block, _BLOCK_ROWS, _HALO, height, i), weights, coarse, i, out, row)
+
+
 @parallel_loop()
 def _visit(block, down, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
     """Visit a level on the way down or up. One kernel has both, because they share most of what is compiled."""
@@ -244,7 +260,7 @@ def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, dam
     for i in range(first - _HALO, last + _HALO):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
         c0, c1, c2, c4 = i % 6, (i - 1) % 6, (i - 2) % 6, (i - 4) % 6
-        corrected_row(x, halo, _HALO, block, _BLOCK_ROWS, weights, coarse, i, corrected, c0)
+        _corrected_row(x, halo, block, weights, coarse, i, corrected, c0)
         k = i - 1
         if k > first - 4:
             if 1 <= k <= height:
