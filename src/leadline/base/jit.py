@@ -10,7 +10,6 @@ import sys
 import textwrap
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -56,15 +55,24 @@ def parallel_loop(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..
     return lambda step: ParallelLoop(step, fastmath)
 
 
-@dataclass(frozen=True)
-class pasted:  # noqa: N801
-    """Decorator of a function without a result, whose body replaces each call of it in the steps of parallel loops.
+class Pasted:
+    """A function without a result, whose body replaces each call of it in the steps of parallel loops.
 
-    Loops whose steps call a function only once compile faster so than with one that is compiled by itself, optimised,
-    and then optimised again in the kernel. It must be in the module of the step, and be compiled like it.
+    A step that calls a function only once compiles faster so than with one that is compiled by itself, and then
+    optimised again in the kernel. The function must be in the module of the step, and gets its `fastmath`.
     """
 
-    function: Callable[..., None]
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.__doc__ = function.__doc__
+        self.function = function
+
+    def __call__(self, *arguments: Any) -> None:
+        raise TypeError(f"{self.function.__name__} can only be called in a step of a parallel loop")
+
+
+def pasted(function: Callable[..., None]) -> Pasted:
+    """Decorator of a function that takes the place of its calls, see `Pasted`."""
+    return Pasted(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -172,13 +180,13 @@ class _Pasting(ast.NodeTransformer):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             return node
         named = self._names.get(call.func.id)
-        if not isinstance(named, pasted):
+        if not isinstance(named, Pasted):
             return node
         code = named.function.__code__
         body = ast.If(ast.Constant(True), _body(named.function), [])
-        for name in ast.walk(body):
-            if isinstance(name, ast.Name) and name.id in code.co_varnames:
-                name.id = f"{code.co_name}_{name.id}"
+        for node_inside in ast.walk(body):
+            if isinstance(node_inside, ast.Name) and node_inside.id in code.co_varnames:
+                node_inside.id = f"{code.co_name}_{node_inside.id}"
         for name, value in zip(code.co_varnames, call.args, strict=False):
             body.body.insert(0, ast.Assign([ast.Name(f"{code.co_name}_{name}", ast.Store())], value))
         return ast.fix_missing_locations(ast.copy_location(body, node))
