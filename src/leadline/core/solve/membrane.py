@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop, pasted
+from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve import galerkin, multigrid
 from leadline.core.solve.galerkin import COARSE_ROWS, add_prolongation_row, divide_or_zero, halo_row, restrict_row
 from leadline.core.solve.image_interpolation import add_to_image_row, restrict_image_row
@@ -159,12 +159,12 @@ class MembraneCycle(multigrid.VCycle):
     def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
         coarse = self._hierarchy.levels[depth + 1].vectors[0]
         count = galerkin.coarse_block_count(coarse.shape[0] - 2)
-        _visit[count](True, rhs, solution, NO_MAP, *self._system(depth), coarse, self._dots)
+        _smooth_and_restrict[count](rhs, *self._system(depth), solution, coarse)
 
     def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
         coarse = self._hierarchy.levels[depth + 1].vectors[1]
         count = block_count(rhs.shape[0] - 2)
-        _visit[count](False, rhs, solution, halo, *self._system(depth), coarse, self._dots)
+        _correct_and_smooth[count](rhs, solution, halo, *self._system(depth), coarse, self._dots)
 
     def _system(self, depth: int) -> tuple[Any, ...]:
         """Arguments of the kernels that describe a level and the transfer to the next."""
@@ -255,16 +255,7 @@ def _add_prolongation_row(x, k, code, data, weights, coarse, i, out, row):
 
 
 @parallel_loop()
-def _visit(block, down, b, x, halo, code, edges, data, weights, coarse, dots):
-    """Visit a level on the way down or up. One kernel has both, because they share most of what is compiled."""
-    if down:
-        _smooth_and_restrict(block, b, x, code, edges, data, weights, coarse)
-    else:
-        _correct_and_smooth(block, b, x, halo, code, edges, data, weights, coarse, dots)
-
-
-@pasted
-def _smooth_and_restrict(block, b, x, code, edges, data, weights, coarse):
+def _smooth_and_restrict(block, b, code, edges, data, weights, x, coarse):
     """Compute x = M b and the coarse right-hand side P^T (b - S x); a block owns whole coarse rows.
 
     The rows of the halo are computed again by the neighbouring block.
@@ -297,7 +288,7 @@ def _smooth_and_restrict(block, b, x, code, edges, data, weights, coarse):
             _restrict_row(residual, r0, r2, r1, code, data, weights, k // 2, coarse)
 
 
-@pasted
+@parallel_loop()
 def _correct_and_smooth(block, b, x, halo, code, edges, data, weights, coarse, dots):
     """Overwrite x by y + M (b - S y) with y = x + P e, e the coarse solution; `dots` gets b . x."""
     height, width = b.shape[0] - 2, b.shape[1]
