@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from leadline.base import threads as threads_module
-from leadline.base.jit import SERIAL_BELOW, parallel_loop, pasted
+from leadline.base.jit import SERIAL_BELOW, parallel_loop
 from leadline.base.threads import SAMPLES, WAITING, Load, thread_count
 
 PROGRAM = """
@@ -119,35 +119,6 @@ def test_small_arrays_are_processed_by_one_thread(monkeypatch: pytest.MonkeyPatc
 def test_a_lack_of_memory_in_a_step_is_reported(size: int) -> None:
     with pytest.raises(MemoryError, match="a step of a compiled loop failed"):
         record[6](np.zeros((1, 8, size // 8)), np.zeros(5), 1.0, False, None, (2.0, 5), np.zeros(8), np.zeros(8, int))
-
-
-@pasted
-def add_inner(values, out, factor):
-    """Its local names differ from those of the step that calls it."""
-    total = 0.0
-    for i in range(values.size):
-        total += factor * values[i]
-    out[0] += total
-
-
-@pasted
-def add_outer(values, out):
-    i = 2.0
-    add_inner(values, out, i)
-
-
-@parallel_loop()
-def add_pasted(i, values, out):
-    total = 10.0
-    if i > 0:
-        add_outer(values, out[i : i + 1])
-    out[i] += total
-
-
-def test_a_pasted_function_takes_the_place_of_its_call() -> None:
-    out = np.zeros(3)
-    add_pasted[3](np.array([1.0, 2.0]), out)
-    np.testing.assert_array_equal(out, [10.0, 16.0, 16.0])
 
 
 @parallel_loop()

@@ -55,26 +55,6 @@ def parallel_loop(*, fastmath: set[str] | bool = False) -> Callable[[Callable[..
     return lambda step: ParallelLoop(step, fastmath)
 
 
-class Pasted:
-    """A function without a result, whose body replaces each call of it in the steps of parallel loops.
-
-    A step that calls a function only once compiles faster so than with one that is compiled by itself, and then
-    optimised again in the kernel. The function must be in the module of the step, and gets its `fastmath`.
-    """
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self.__doc__ = function.__doc__
-        self.function = function
-
-    def __call__(self, *arguments: Any) -> None:
-        raise TypeError(f"{self.function.__name__} can only be called in a step of a parallel loop")
-
-
-def pasted(function: Callable[..., None]) -> Pasted:
-    """Decorator of a function that takes the place of its calls, see `Pasted`."""
-    return Pasted(function)
-
-
 def inlined(function: Callable[..., Any]) -> Any:
     """Decorator of a small function that is inlined into its callers."""
     return njit(inline="always", error_model="numpy")(function)
@@ -153,43 +133,14 @@ def _with_loop(step: Callable[..., Any]) -> Any:
     source = _WITH_LOOP.format(name=step.__name__, index=index, arguments=", ".join(arguments))
     function = ast.parse(source)
     loop = next(node for node in ast.walk(function) if isinstance(node, ast.For))
-    loop.body = _body(step)
+    body = ast.parse(textwrap.dedent(inspect.getsource(step)))
+    if any(isinstance(node, ast.Return) for node in ast.walk(body)):
+        raise SyntaxError(f"{step.__name__}: a step of a loop may not return before its end")
+    loop.body = body.body[0].body  # type: ignore[attr-defined]
     ast.increment_lineno(function, step.__code__.co_firstlineno - 1)
     names = {**step.__globals__, "_run": _run}
     exec(compile(function, step.__code__.co_filename, "exec"), names)  # the file of the step, where numba caches
     return names[step.__name__]
-
-
-def _body(function: Callable[..., Any]) -> list[ast.stmt]:
-    """The statements of a step, or of a function that is pasted into one."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    if any(isinstance(node, ast.Return) for node in ast.walk(tree)):
-        raise SyntaxError(f"{function.__name__}: a step of a loop may not return before its end")
-    pasting = _Pasting(function.__globals__)
-    return [pasting.visit(statement) for statement in tree.body[0].body]  # type: ignore[attr-defined]
-
-
-class _Pasting(ast.NodeTransformer):
-    """Replaces calls of functions that are `pasted` by their bodies, whose local names get that of the function."""
-
-    def __init__(self, names: dict[str, Any]) -> None:
-        self._names = names
-
-    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
-        call = node.value
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
-            return node
-        named = self._names.get(call.func.id)
-        if not isinstance(named, Pasted):
-            return node
-        code = named.function.__code__
-        body = ast.If(ast.Constant(True), _body(named.function), [])
-        for node_inside in ast.walk(body):
-            if isinstance(node_inside, ast.Name) and node_inside.id in code.co_varnames:
-                node_inside.id = f"{code.co_name}_{node_inside.id}"
-        for name, value in zip(code.co_varnames, call.args, strict=False):
-            body.body.insert(0, ast.Assign([ast.Name(f"{code.co_name}_{name}", ast.Store())], value))
-        return ast.fix_missing_locations(ast.copy_location(body, node))
 
 
 _ENTRY = ir.FunctionType(ir.VoidType(), [cgutils.intp_t, cgutils.intp_t, cgutils.voidptr_t])

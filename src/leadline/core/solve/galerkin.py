@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, called_by_kernels, multiply_add, parallel_loop, pasted
+from leadline.base.jit import STENCIL, called_by_kernels, multiply_add, parallel_loop
 from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 from leadline.core.solve.multigrid import Planes
 
@@ -67,7 +67,7 @@ def _add_border_edge(e, m, n, a, d, f):
     return multiply_add(-(a * d), f, e), multiply_add(a * d, s, m), multiply_add(a * f, s, n)
 
 
-@pasted
+@called_by_kernels(fastmath=STENCIL)
 def _cell_row(edges, mass, weights, i, out):
     """Compute the energies of row i of cells. A cell owns its top and left border and everything inside."""
     nine_point = edges.shape[0] > 2
@@ -109,7 +109,7 @@ def _cell_row(edges, mass, weights, i, out):
             out[n, j] = cell[n]
 
 
-@pasted
+@called_by_kernels(fastmath=STENCIL)
 def _assemble_row(above, here, edges, mass, i):
     """Sum the energies of row i of cells and of the row above it into the edges and masses of the coarse level."""
     for j in range(1, here.shape[1] - 1):
@@ -144,7 +144,7 @@ def divide_or_zero(weight, total):
     return weight / total if total > 0 else np.float32(0)
 
 
-@pasted
+@called_by_kernels(fastmath=STENCIL)
 def _border_weights_row(edges, mass, weights, i):
     """Compute the weights of the fine pixels on the borders of row i of cells.
 
@@ -169,7 +169,7 @@ def _border_weights_row(edges, mass, weights, i):
         weights[LEFT_2, i, j] = divide_or_zero(south, along)
 
 
-@pasted
+@called_by_kernels(fastmath=STENCIL)
 def _middle_weights_row(edges, mass, weights, i):
     """Compute the weights of the fine pixels in the middle of row i of cells.
 

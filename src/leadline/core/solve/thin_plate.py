@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, parallel_loop, pasted
+from leadline.base.jit import STENCIL, called_by_kernels, parallel_loop
 from leadline.core.solve import multigrid
 from leadline.core.solve.galerkin import coarsen, restrict_row
 from leadline.core.solve.kernels import EAST, FREE, ROWS_PER_BLOCK, SOUTH, SOUTH_EAST, SOUTH_WEST, block_count
@@ -112,7 +112,7 @@ def _run(
     )  # fmt: skip
 
 
-@pasted
+@called_by_kernels(fastmath=STENCIL)
 def _row_sums_row(edges, bending, area, row_sums, laplacian, i):
     """Compute K and the row sums of K |A| on row i.
 
@@ -138,7 +138,7 @@ def _row_sums_row(edges, bending, area, row_sums, laplacian, i):
         row_sums[i, j] = two * total * bending[k, j]
 
 
-@pasted
+@called_by_kernels(fastmath=STENCIL)
 def _step_row(code, edges, mass, bending, step, sums, i):
     """Compute the step 1 / d of the smoother on row i.
 

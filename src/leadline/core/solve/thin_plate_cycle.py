@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from leadline.base.arrays import Float32Array
-from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop, pasted
+from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
 from leadline.core.solve.galerkin import add_prolongation_row, halo_row, restrict_row
 from leadline.core.solve.kernels import (
     EAST,
@@ -161,7 +161,7 @@ def _finish_row(x, row, b, code, i, out):
     return total
 
 
-@pasted
+@called_by_kernels()
 def _corrected_row(x, halo, block, weights, coarse, i, out, row):
     """Compute row i of x + P e for a block of rows that overwrites x, as a row of `out`; zero outside of the image.
 
@@ -186,7 +186,7 @@ def _visit(block, down, b, x, halo, code, edges, mass, bending, step, damping, w
         _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots)
 
 
-@pasted
+@called_by_kernels()
 def _smooth_and_restrict(block, b, x, edges, mass, bending, step, damping, weights, coarse):
     """Compute x = M b and the coarse right-hand side P^T (b - Q x); a block owns whole coarse rows.
 
@@ -242,7 +242,7 @@ def _smooth_and_restrict(block, b, x, edges, mass, bending, step, damping, weigh
                 restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
 
 
-@pasted
+@called_by_kernels()
 def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
     """Overwrite x by y + M (b - Q y) with y = x + P e, e the coarse solution; `dots` gets b . x.
 
