@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +90,13 @@ class ParallelLoop:
 
     @cached_property
     def _kernel(self) -> Any:
-        numba_lock()  # starts the threads; numba would when it loads the compiled loop, but threads that spin
         return compiled(fastmath=self._fastmath)(_with_loop(self._step))
 
     def _run(self, count: int, *arguments: Any) -> None:
-        kernel = self._kernel
+        kernel, loop = self._kernel, _share_address()
         parts = min(count, thread_count()) if _are_large(arguments) else 1
         with numba_lock() if parts > 1 else nullcontext():
-            kernel(-1, count, parts, *arguments)
+            kernel(-parts, count, loop, *arguments)
 
 
 def _are_large(arguments: tuple[Any, ...]) -> bool:
@@ -111,51 +110,51 @@ def _are_large(arguments: tuple[Any, ...]) -> bool:
 
 
 _WITH_LOOP = """
-def {name}(_first, _end, _parts, {arguments}):
+def {name}(_first, _end, _loop, {arguments}):
     if _first >= 0:
         for {index} in range(_first, _end):
             pass
     else:
-        _run(_loop, _end, _parts, ({arguments},))
+        _run(_loop, _end, -_first, ({arguments},))
 """
 
 
 def _with_loop(step: Callable[..., Any]) -> Any:
-    """A function of the first step, the end, a number of parts, and the arguments of the step.
+    """A function of the first step, the end, the address of `_share`, and the arguments of the step.
 
-    It does the steps from the first to the end, or, if the first is negative, all of them in parallel parts. All loops
-    thus share the one in `_loop`, which gets the address of this same function. A loop around the step in numba's way,
-    with `prange`, would take LLVM through the code of the step three times, and the calls in it through type inference
-    once more. The body of the step replaces that of the loop in the syntax tree: numba needs an eighth of the whole
-    compilation to inline the steps itself.
+    It does the steps from the first to the end, or, if the first is negative, all of them in as many parallel parts.
+    All loops thus share the one in `_share`, which gets the address of this same function. Called by its address, it is
+    not compiled again with every kernel. A loop around the step in numba's way, with `prange`, would take LLVM through
+    the code of the step three times, and the calls in it through type inference once more. The body of the step
+    replaces that of the loop in the syntax tree: numba needs an eighth of the whole compilation to inline the steps
+    itself.
     """
-    lines, line = inspect.getsourcelines(step)
-    body = ast.parse(textwrap.dedent("".join(lines)))
-    if any(isinstance(node, ast.Return) for node in ast.walk(body)):
-        raise SyntaxError(f"{step.__name__}: a step of a loop may not return before its end")
     index, *arguments = inspect.signature(step).parameters
     source = _WITH_LOOP.format(name=step.__name__, index=index, arguments=", ".join(arguments))
     function = ast.parse(source)
     loop = next(node for node in ast.walk(function) if isinstance(node, ast.For))
+    body = ast.parse(textwrap.dedent(inspect.getsource(step)))
+    if any(isinstance(node, ast.Return) for node in ast.walk(body)):
+        raise SyntaxError(f"{step.__name__}: a step of a loop may not return before its end")
     loop.body = body.body[0].body  # type: ignore[attr-defined]
-    ast.increment_lineno(function, line - 1)
-    names = {**step.__globals__, "_run": _run, "_loop": _loop}
+    ast.increment_lineno(function, step.__code__.co_firstlineno - 1)
+    names = {**step.__globals__, "_run": _run}
     exec(compile(function, step.__code__.co_filename, "exec"), names)  # the file of the step, where numba caches
     return names[step.__name__]
 
 
 _ENTRY = ir.FunctionType(ir.VoidType(), [cgutils.intp_t, cgutils.intp_t, cgutils.voidptr_t])
 """An entry point does a part of the steps; it takes the first, the end, and where the arguments of the steps are."""
+_SHARE = ir.FunctionType(ir.VoidType(), [cgutils.intp_t] * 4)
 
 
 @intrinsic
 def _run(typing_context, loop, count, parts, arguments):  # type: ignore[no-untyped-def]
     """Do all steps of the function that is being compiled, by way of two functions that are made here.
 
-    One is an entry point, the other stores the arguments on its stack and calls `_loop`. Stored on the stack of the
-    function itself, they would slow down its steps by up to a quarter.
+    One is an entry point, the other stores the arguments on its stack and calls the loop at this address. Stored on
+    the stack of the function itself, they would slow down its steps by up to a quarter.
     """
-    call_loop = loop.get_call_type(typing_context, (types.intp,) * 4, {})
     start_types = types.intp, types.intp, *arguments.types
     # What is stored: whether a step has failed, and the arguments.
     stored_types = types.Tuple((types.intp, *arguments.types))  # type: ignore[attr-defined]
@@ -175,28 +174,28 @@ def _run(typing_context, loop, count, parts, arguments):  # type: ignore[no-unty
             body.store(first.type(1), cgutils.gep_inbounds(body, place, 0, 0))
         body.ret_void()
 
-        kind = convention.get_function_type(types.none, start_types)
+        kind = convention.get_function_type(types.none, (types.intp, *start_types))
         start = ir.Function(module, kind, module.get_unique_name(f"{itself.name}.start"))
         start.attributes.add("noinline")
         body = ir.IRBuilder(start.append_basic_block())
-        packer = context.get_arg_packer(start_types)
-        count, parts, *stored = packer.from_arguments(body, convention.get_arguments(start))
+        packer = context.get_arg_packer((types.intp, *start_types))
+        loop, count, parts, *stored = packer.from_arguments(body, convention.get_arguments(start))
         place = cgutils.alloca_once_value(body, context.make_tuple(body, stored_types, [count.type(0), *stored]))
         addresses = [body.ptrtoint(pointer, count.type) for pointer in (entry, place)]
-        context.get_function(loop, call_loop)(body, [count, parts, *addresses])
+        body.call(body.inttoptr(loop, _SHARE.as_pointer()), [count, parts, *addresses])
         failed = body.load(cgutils.gep_inbounds(body, place, 0, 0))
         with cgutils.if_unlikely(body, cgutils.is_not_null(body, failed)):  # all that can fail is an allocation
             convention.return_user_exc(body, MemoryError, ("a step of a compiled loop failed",))
         convention.return_value(body, context.get_dummy_value())
 
         entry.linkage = start.linkage = "internal"
-        given = [*values[1:3], *cgutils.unpack_tuple(builder, values[3])]
-        status, _ = convention.call_function(builder, start, types.none, start_types, given)
+        given = [*values[:3], *cgutils.unpack_tuple(builder, values[3])]
+        status, _ = convention.call_function(builder, start, types.none, (types.intp, *start_types), given)
         with cgutils.if_unlikely(builder, status.is_error):
             convention.return_status_propagate(builder, status)
         return context.get_dummy_value()
 
-    return types.none(loop, types.intp, types.intp, arguments), generate
+    return types.none(types.intp, types.intp, types.intp, arguments), generate
 
 
 @intrinsic
@@ -211,8 +210,7 @@ def _enter(typing_context, entry, place, first, end):  # type: ignore[no-untyped
     return types.none(types.intp, types.intp, types.intp, types.intp), generate
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def _loop(count, parts, entry, place):  # type: ignore[no-untyped-def]
+def _share(count, parts, entry, place):  # type: ignore[no-untyped-def]
     """All steps in parts, one per thread. References to the arguments are counted once per part, not once per step."""
     if parts > 1:
         for i in prange(parts):
@@ -220,6 +218,15 @@ def _loop(count, parts, entry, place):  # type: ignore[no-untyped-def]
             _enter(entry, place, part * count // parts, (part + 1) * count // parts)
     else:
         _enter(entry, place, 0, count)
+
+
+@cache
+def _share_address() -> int:
+    """The address of the compiled `_share`."""
+    numba_lock()  # starts the threads; numba would when it loads the compiled loop, but threads that spin
+    signature = types.void(*[types.intp] * 4)
+    address: int = numba.cfunc(signature, cache=True, nopython=True, parallel=True)(_share).address
+    return address
 
 
 def compilation_marker(*variant: Any) -> Path:

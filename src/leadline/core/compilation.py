@@ -136,8 +136,7 @@ def _solver_tasks(general: bool) -> list[Callable[[], object]]:
         kernels.encode(code, code)
 
     def correct() -> None:
-        for dtype in _DTYPES:
-            kernels.correct_depth[1](np.zeros(SHAPE, np.float32), field, np.zeros(SHAPE, dtype))
+        kernels.correct_depth(np.zeros(SHAPE, np.float32), field, np.zeros(SHAPE))
 
     def update() -> None:
         kernels.update_solution[1](field, x, y, z, 0.0, np.zeros(kernels.block_count(SHAPE[0])))

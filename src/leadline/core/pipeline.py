@@ -24,7 +24,6 @@ from leadline.core.noise import Noise, measurement_weights
 from leadline.core.options import CompletionOptions, FitOptions, OutlierPolicy, ReconstructionOptions, as_options
 from leadline.core.outliers import ROBUST_FIT, Outliers, find_disagreeing, find_isolated
 from leadline.core.prior import Prior, PriorKind
-from leadline.core.regions import MAX_FITTED, find_regions
 from leadline.core.solve.cg import SolveStatus
 from leadline.core.solve.reconstruction import (
     Reconstruction,
@@ -261,11 +260,13 @@ def remove_outliers(pairs: Pairs, policy: OutlierPolicy) -> tuple[Pairs, Outlier
     """The pairs without outliers, and the outliers; all pairs and None with the policy ``keep``."""
     if policy == "keep":
         return pairs, None
-    fitted = pairs.sample(MAX_FITTED) if policy == "regions" else pairs
-    residuals = pairs.log_residuals(fit_pairs(fitted, ROBUST_FIT).response)
     if policy == "regions":
+        from leadline.core.regions import MAX_FITTED, find_regions  # SciPy's image filters take long to import
+
+        residuals = pairs.log_residuals(fit_pairs(pairs.sample(MAX_FITTED), ROBUST_FIT).response)
         outliers = find_regions(residuals, np.log(pairs.measured) - residuals, pairs.where, pairs.shape)
     else:
+        residuals = pairs.log_residuals(fit_pairs(pairs, ROBUST_FIT).response)
         outliers = find_isolated(residuals, pairs.where, pairs.shape, pairs.log_sigma)
     return pairs.subset(~np.isin(pairs.where, outliers.where)), outliers
 
@@ -309,7 +310,7 @@ def calibrate_prior(pairs: Pairs, fit: Fit, earlier: Response | None = None) -> 
     if response is None or pairs.prior_range[0] > pairs.prior_range[1]:  # or no pixel has a valid prior
         return np.full(pairs.shape, np.nan, np.float32)
     calibrated = np.empty(pairs.shape, np.float32)
-    calibrate[len(calibrated)](pairs.prior, calibrated, *response.kernel_args(pairs.prior_range))
+    calibrate(pairs.prior, calibrated, *response.kernel_args(pairs.prior_range))
     return calibrated
 
 

@@ -116,8 +116,8 @@ def test_weighted_operator_is_the_explicit_matrix(shape, name, dtype, edges):
     rng = generator("weighted", shape, name)
     mass = pad(rng.uniform(0.0, 2.0, role.size), shape)
     p = random_field(role, dtype, name)
-    # Only the true residual, in float64, has a right-hand side; a search direction has none.
-    rhs = pad(rng.normal(size=role.size), shape, np.float64) if dtype is np.float64 else None
+    # Only the true residual, in float64, has a right-hand side; that of a search direction is a row of zeros.
+    rhs = pad(rng.normal(size=role.size), shape, np.float64) if dtype is np.float64 else np.zeros((1, p.shape[1]))
     count = kernels.block_count(shape[0])
     for bending, sign in ((HEAVY, 1.0), (0.0, -1.0)):
         out = np.zeros(p.shape, np.float32)
@@ -126,7 +126,7 @@ def test_weighted_operator_is_the_explicit_matrix(shape, name, dtype, edges):
         kernels.apply_weighted_operator[count](p, code, planes, mass, rhs, out, *scale, dots, squares)
         masses = mass[1:-1, 1:-1].ravel().astype(float)
         expected = system(role, 0.0, bending, weights, masses) @ p[1:-1, 1:-1].ravel().astype(float)
-        expected -= 0.0 if rhs is None else rhs[1:-1, 1:-1].ravel()
+        expected -= rhs[1:-1, 1:-1].ravel() if len(rhs) > 1 else 0.0
         expected *= sign * free_pixels(role)
         size = (10 + 64 * bending) * float(np.abs(p).max(initial=1.0))
         tolerance = FLOAT32 if dtype is np.float32 else FLOAT64_IN
@@ -229,11 +229,11 @@ def test_correct_depth(shape, dtype):
     t[rng.random(shape) < 0.2] = np.nan
     field = pad(rng.uniform(-3, 3, shape), shape, np.float64)
     out = np.zeros(shape, dtype)
-    kernels.correct_depth[len(out)](t, field, out)
+    kernels.correct_depth(t, field, out)
     expected = t.astype(float) * np.exp(field[1:-1, 1:-1])
     np.testing.assert_allclose(out, expected, rtol=FLOAT32 if dtype is np.float32 else 1e-15 * 8)
     # A residual of zero returns the calibrated prior bit for bit.
-    kernels.correct_depth[len(out)](t, np.zeros_like(field), out)
+    kernels.correct_depth(t, np.zeros_like(field), out)
     np.testing.assert_array_equal(out, t)
 
 

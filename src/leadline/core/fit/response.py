@@ -152,7 +152,7 @@ class Response:
         usable = flat[(flat > 0) & (flat < np.inf)].astype(np.float64)
         usable = usable[usable >= SMALLEST]
         ends = (float(usable.min()), float(usable.max())) if usable.size else (1.0, 1.0)
-        calibrate[len(out)](contiguous(flat), out, *self.kernel_args(ends))
+        calibrate(contiguous(flat), out, *self.kernel_args(ends))
         return out.reshape(h.shape)
 
     def log_slope(self, prior: ArrayLike) -> Float64Array:

@@ -99,7 +99,8 @@ class Operator:
         if self.edges is None or self.mass is None:
             kernels.apply_operator[count](p, self.code, out, data, laplacian, number(sign), *sums)
         else:
-            terms = self.edges, self.mass, rhs
+            # A row of zeros instead of None, for which the kernel would be compiled once more.
+            terms = self.edges, self.mass, np.zeros((1, p.shape[1]), np.float32) if rhs is None else rhs
             kernels.apply_weighted_operator[count](p, self.code, *terms, out, laplacian, number(sign), *sums)
         return sums
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, called_by_kernels, multiply_add, parallel_loop
-from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST, zero_row
+from leadline.core.solve.kernels import EAST, SOUTH, SOUTH_EAST, SOUTH_WEST
 from leadline.core.solve.multigrid import Planes
 
 # Planes of a prolongation: the fine pixel, and the corner of the cell that the weight belongs to. Without a ninth plane
@@ -120,24 +120,23 @@ def _assemble_row(above, here, edges, mass, i):
         mass[i, j] = (here[6, j] + here[7, j - 1]) + (above[8, j] + above[9, j - 1])
 
 
-@parallel_loop()
+@parallel_loop(fastmath=STENCIL)
 def _coarsen_block(block, phase, edges, mass, weights, coarse_edges, coarse_mass):
     """Run one phase on one block of coarse rows; a phase reads what the one before has written in other blocks."""
     first = 1 + block * COARSE_ROWS
     last = min(first + COARSE_ROWS, weights.shape[1] - 1)
     if phase == _BORDERS:
         for i in range(first, last):
-            border_weights_row(edges, mass, weights, i)
+            _border_weights_row(edges, mass, weights, i)
     elif phase == _MIDDLES:
         for i in range(first, last):
-            middle_weights_row(edges, mass, weights, i)
+            _middle_weights_row(edges, mass, weights, i)
     else:
         ring = np.zeros((2, 10, weights.shape[2]), np.float32)  # energies of this row of cells and the one above
-        if first > 1:
-            _cell_row(edges, mass, weights, first - 1, ring[(first - 1) % 2])
-        for i in range(first, last):
+        for i in range(max(first - 1, 1), last):
             _cell_row(edges, mass, weights, i, ring[i % 2])
-            _assemble_row(ring[(i - 1) % 2], ring[i % 2], coarse_edges, coarse_mass, i)
+            if i >= first:
+                _assemble_row(ring[(i - 1) % 2], ring[i % 2], coarse_edges, coarse_mass, i)
 
 
 @called_by_kernels(fastmath=STENCIL)
@@ -146,7 +145,7 @@ def divide_or_zero(weight, total):
 
 
 @called_by_kernels(fastmath=STENCIL)
-def border_weights_row(edges, mass, weights, i):
+def _border_weights_row(edges, mass, weights, i):
     """Compute the weights of the fine pixels on the borders of row i of cells.
 
     Such a pixel lies between two coarse ones. Its equation is summed across the line that joins them.
@@ -171,7 +170,7 @@ def border_weights_row(edges, mass, weights, i):
 
 
 @called_by_kernels(fastmath=STENCIL)
-def middle_weights_row(edges, mass, weights, i):
+def _middle_weights_row(edges, mass, weights, i):
     """Compute the weights of the fine pixels in the middle of row i of cells.
 
     The values of such a pixel's neighbours, which lie on the borders, are substituted into its equation.
@@ -243,19 +242,3 @@ def halo_row(block, block_rows, halo_rows, height, i):
     if i < first:
         return i - first + (2 * block - 1) * halo_rows
     return i - min(first + block_rows, height + 1) + (2 * block + 1) * halo_rows
-
-
-@called_by_kernels()
-def corrected_row(x, halo, halo_rows, block, block_rows, weights, coarse, i, out, row):
-    """Compute row i of x + P e for a block of rows that overwrites x, as a row of `out`; zero outside of the image.
-
-    Beyond the block, rows of x may be overwritten already. The halo holds copies of them (`VCycle`).
-    """
-    height = x.shape[0] - 2
-    first = 1 + block * block_rows
-    if i < 1 or i > height:
-        zero_row(out, row)
-    elif first <= i < first + block_rows:
-        add_prolongation_row(x, i, weights, coarse, i, out, row)
-    else:
-        add_prolongation_row(halo, halo_row(block, block_rows, halo_rows, height, i), weights, coarse, i, out, row)

@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from leadline.base.arrays import Float32Array, FloatArray
 from leadline.base.jit import EXACT, STENCIL, SUM, called_by_kernels, compiled, parallel_loop
+from leadline.core.fit.calibration import by_type, store_row
 from leadline.core.fit.elementary import exp
 
 INVALID_ROLE, FREE_ROLE, FIXED_ROLE, SOFT_ROLE = 0, 1, 2, 5  # bit 0: free; 2 and above: measured
@@ -172,12 +174,11 @@ def _operator_row(ring, above, row, below, p, i, code, out, data, laplacian, sig
 @called_by_kernels(fastmath=SUM)
 def _weighted_operator_row(ring, row, bend, p, mass, rhs, i, code, out, laplacian, sign):
     """Compute row i of Q p - rhs from a row of A p and a row of A^2 p."""
+    n = i if rhs.shape[0] > 1 else 0
     dot = 0.0
     square = 0.0
     for j in range(1, p.shape[1] - 1):
-        value = ring[row, j] + mass[i, j] * p[i, j] + laplacian * bend[0, j]
-        if rhs is not None:
-            value -= rhs[i, j]
+        value = (ring[row, j] + mass[i, j] * p[i, j] + laplacian * bend[0, j]) - rhs[n, j]
         value = np.float32(sign * value)
         value = value if code[i, j] >= FREE else np.float32(0)
         out[i, j] = value
@@ -218,7 +219,7 @@ def apply_operator(block, p, code, out, data, laplacian, sign, dots, squares):
 def apply_weighted_operator(block, p, code, edges, mass, rhs, out, laplacian, sign, dots, squares):
     """Compute out = sign ((A + mass + laplacian A^2) p - rhs), with A the Laplacian of the weighted graph.
 
-    `mass` and `rhs` have one number per pixel; `rhs` may be None for a right-hand side of zero. All else is as in
+    `mass` and `rhs` have one number per pixel; `rhs` may have a single row, that of all pixels. All else is as in
     `apply_operator`.
     """
     height = p.shape[0] - 2
@@ -273,8 +274,14 @@ def update_direction(block, p, z, ratio):
             p[i, j] = z[i, j] + ratio * p[i, j]
 
 
+def correct_depth(calibrated: Float32Array, field: FloatArray, out: FloatArray) -> None:
+    """Fill `out` with D = t exp(r) from the unpadded t and the padded r."""
+    _correct_depth_row[len(out)](calibrated, field, *by_type(out))
+
+
 @parallel_loop(fastmath=EXACT)
-def correct_depth(i, calibrated, field, out):
-    """Compute row i of D = t exp(r) from the unpadded t and the padded r."""
-    for j in range(out.shape[1]):
-        out[i, j] = calibrated[i, j] * exp(np.float64(field[i + 1, j + 1]))
+def _correct_depth_row(i, calibrated, field, single, double):
+    x = np.empty(calibrated.shape[1])
+    for j in range(x.size):
+        x[j] = calibrated[i, j] * exp(np.float64(field[i + 1, j + 1]))
+    store_row(x, single, double, i)

@@ -158,7 +158,7 @@ class Grid:
         """A field of this grid on that of twice the resolution, whose map t is `finer`."""
         out = np.empty(finer.shape, np.float32)
         similarity = self.similarity if by_similarity else np.float32(0.0)
-        resolution.interpolate[len(out)](field, self.calibrated, finer, similarity, out)
+        resolution.interpolate(field, self.calibrated, finer, similarity, out)
         return out
 
     def interpolate_at(self, where: IndexArray, field: Float32Array, finer: Float32Array) -> Float64Array:

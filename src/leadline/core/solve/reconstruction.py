@@ -252,7 +252,7 @@ def reconstruct(
     del system  # and with it the levels of the preconditioner, before the result needs memory
     if half is None:
         depth = np.empty(calibrated.shape, measured.dtype)
-        kernels.correct_depth[len(depth)](base, solution.field, depth)
+        kernels.correct_depth(base, solution.field, depth)
     else:
         residual = half.interpolate(solution.interior, base, where)
         np.exp(residual, out=residual)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from leadline.base.arrays import Float64Array, IndexArray
-from leadline.base.jit import STENCIL, called_by_kernels, compiled, inlined, parallel_loop
+from leadline.base.arrays import Float32Array, Float64Array, IndexArray
+from leadline.base.jit import STENCIL, compiled, inlined, parallel_loop
 from leadline.core.adaptive import MAX_WEIGHT
 
 MAX_STRENGTHENING = 10.0
@@ -123,32 +123,37 @@ def _beside(j, size):  # type: ignore[no-untyped-def]
     return min(max(j // 2 + (1 if j % 2 else -1), 0), size - 1)
 
 
-@called_by_kernels(fastmath=STENCIL)
-def _at(i, j, coarse, guide, t, similarity):  # type: ignore[no-untyped-def]
-    """Interpolate at one pixel anywhere in the image, the border included."""
-    height, width = coarse.shape
-    beside = _beside(i, height), _beside(j, width)
-    return _mean_of_four(coarse, guide, t[i, j], similarity, i // 2, j // 2, beside[0], beside[1])
-
-
-@parallel_loop(fastmath=STENCIL)
-def interpolate(i, coarse, guide, t, similarity, fine):  # type: ignore[no-untyped-def]
-    """Row i of a field at twice the resolution, from the valid ones of the four nearest pixels of the coarse grid.
+def interpolate(
+    coarse: Float32Array, guide: Float32Array, t: Float32Array, similarity: np.float32, fine: Float32Array
+) -> None:
+    """Fill `fine`, at twice the resolution, with a field from the valid ones of the four nearest pixels of the grid.
 
     `guide` is the coarse map of t. Where t is NaN, so is the result.
     """
+    _interpolate_row[len(fine)](coarse, guide, t, similarity, fine)
+    height, width = fine.shape
+    columns = [j for j in {0, 1, 2 * coarse.shape[1] - 2, 2 * coarse.shape[1] - 1} if j < width]
+    border = np.add.outer(np.arange(0, height * width, width), columns).ravel()
+    values = np.empty(border.size)
+    interpolate_at(border, coarse, guide, t, similarity, values)
+    fine.put(border, values)
+
+
+@parallel_loop(fastmath=STENCIL)
+def _interpolate_row(i, coarse, guide, t, similarity, fine):  # type: ignore[no-untyped-def]
+    """Row i without the columns that belong to the first and the last one of the coarse grid."""
     height, width = coarse.shape
     k, beside = i // 2, _beside(i, height)
     for m in range(1, width - 1):  # both in one loop, whose accesses are then contiguous
         fine[i, 2 * m] = _mean_of_four(coarse, guide, t[i, 2 * m], similarity, k, m, beside, m - 1)
         fine[i, 2 * m + 1] = _mean_of_four(coarse, guide, t[i, 2 * m + 1], similarity, k, m, beside, m + 1)
-    for j in (0, 1, 2 * width - 2, 2 * width - 1):
-        if j < fine.shape[1]:
-            fine[i, j] = _at(i, j, coarse, guide, t, similarity)
 
 
 @compiled(fastmath=STENCIL)
 def interpolate_at(where, coarse, guide, t, similarity, out):  # type: ignore[no-untyped-def]
     """The same at single pixels, given as flat indices."""
+    height, width = coarse.shape
     for n in range(where.size):
-        out[n] = _at(where[n] // t.shape[1], where[n] % t.shape[1], coarse, guide, t, similarity)
+        i, j = where[n] // t.shape[1], where[n] % t.shape[1]
+        beside, next_to = _beside(i, height), _beside(j, width)
+        out[n] = _mean_of_four(coarse, guide, t[i, j], similarity, i // 2, j // 2, beside, next_to)

@@ -166,7 +166,7 @@ def _step_row(code, edges, mass, bending, step, sums, i):
         step[i, j] = (one + root) / (two * bound) if bound > SMALLEST_DIAGONAL else zero
 
 
-@parallel_loop()
+@parallel_loop(fastmath=STENCIL)
 def _set_up_block(
     block, phase, code, edges, mass, bending, step, area, row_sums, fine_mass, fine_area, weights, laplacian
 ):

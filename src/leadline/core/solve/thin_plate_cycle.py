@@ -25,7 +25,7 @@ import numpy as np
 
 from leadline.base.arrays import Float32Array
 from leadline.base.jit import STENCIL, SUM, called_by_kernels, inlined, parallel_loop
-from leadline.core.solve.galerkin import corrected_row, restrict_row
+from leadline.core.solve.galerkin import add_prolongation_row, halo_row, restrict_row
 from leadline.core.solve.kernels import (
     EAST,
     FREE,
@@ -36,7 +36,7 @@ from leadline.core.solve.kernels import (
     weighted_laplacian_row,
     zero_row,
 )
-from leadline.core.solve.multigrid import NO_CODE, VCycle, copy_row
+from leadline.core.solve.multigrid import NO_CODE, NO_MAP, VCycle, copy_row
 from leadline.core.solve.thin_plate import ThinPlateHierarchy
 
 # Constants of the polynomial, fitted to the best polynomials over b. C is 0.85 of the fitted value, so that the
@@ -71,12 +71,13 @@ class ThinPlateCycle(VCycle):
     def _smooth_and_restrict(self, depth: int, rhs: Float32Array, solution: Float32Array) -> None:
         coarse = self._levels[depth + 1].vectors[0]
         # A block of rows is also a whole block of half as many rows on the coarse level.
-        _smooth_and_restrict[self._block_count(rhs)](rhs, *self._system(depth), solution, coarse)
+        blocks = self._block_count(rhs)
+        _visit[blocks](True, rhs, solution, NO_MAP, NO_CODE, *self._system(depth), coarse, self._dots)
 
     def _correct_and_smooth(self, depth: int, rhs: Float32Array, solution: Float32Array, halo: Float32Array) -> None:
         coarse = self._levels[depth + 1].vectors[1]
-        code = NO_CODE if depth else self._hierarchy.code
-        _correct_and_smooth[self._block_count(rhs)](rhs, solution, halo, code, *self._system(depth), coarse, self._dots)
+        code, blocks = NO_CODE if depth else self._hierarchy.code, self._block_count(rhs)
+        _visit[blocks](False, rhs, solution, halo, code, *self._system(depth), coarse, self._dots)
 
     def _block_count(self, rhs: Float32Array) -> int:
         return (len(rhs) - 3) // _BLOCK_ROWS + 1
@@ -160,8 +161,33 @@ def _finish_row(x, row, b, code, i, out):
     return total
 
 
+@called_by_kernels()
+def _corrected_row(x, halo, block, weights, coarse, i, out, row):
+    """Compute row i of x + P e for a block of rows that overwrites x, as a row of `out`; zero outside of the image.
+
+    Beyond the block, rows of x may be overwritten already. The halo holds copies of them (`VCycle`).
+    """
+    height = x.shape[0] - 2
+    first = 1 + block * _BLOCK_ROWS
+    if i < 1 or i > height:
+        zero_row(out, row)
+    elif first <= i < first + _BLOCK_ROWS:
+        add_prolongation_row(x, i, weights, coarse, i, out, row)
+    else:
+        add_prolongation_row(halo, halo_row(block, _BLOCK_ROWS, _HALO, height, i), weights, coarse, i, out, row)
+
+
 @parallel_loop()
-def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights, x, coarse):
+def _visit(block, down, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
+    """Visit a level on the way down or up. One kernel has both, because they share most of what is compiled."""
+    if down:
+        _smooth_and_restrict(block, b, x, edges, mass, bending, step, damping, weights, coarse)
+    else:
+        _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots)
+
+
+@called_by_kernels()
+def _smooth_and_restrict(block, b, x, edges, mass, bending, step, damping, weights, coarse):
     """Compute x = M b and the coarse right-hand side P^T (b - Q x); a block owns whole coarse rows.
 
     The stages b/d, v, x, A x and residual each follow one row behind the stage before, in ring buffers of three rows.
@@ -216,7 +242,7 @@ def _smooth_and_restrict(block, b, edges, mass, bending, step, damping, weights,
                 restrict_row(residual, r0, r2, r1, weights, k // 2, coarse)
 
 
-@parallel_loop()
+@called_by_kernels()
 def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, damping, weights, coarse, dots):
     """Overwrite x by y + M (b - Q y) with y = x + P e, e the coarse solution; `dots` gets b . x.
 
@@ -234,7 +260,7 @@ def _correct_and_smooth(block, b, x, halo, code, edges, mass, bending, step, dam
     for i in range(first - _HALO, last + _HALO):
         r0, r1, r2 = i % 3, (i - 1) % 3, (i - 2) % 3
         c0, c1, c2, c4 = i % 6, (i - 1) % 6, (i - 2) % 6, (i - 4) % 6
-        corrected_row(x, halo, _HALO, block, _BLOCK_ROWS, weights, coarse, i, corrected, c0)
+        _corrected_row(x, halo, block, weights, coarse, i, corrected, c0)
         k = i - 1
         if k > first - 4:
             if 1 <= k <= height:
