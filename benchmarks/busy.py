@@ -1,6 +1,6 @@
 """How long a completion takes on a busy machine: with one thread and with all, beside other processes.
 
-    python benchmarks/busy.py [--repeats 15] [--loads 0 2 6]
+    python benchmarks/busy.py [--repeats 4] [--loads 0 2 6]
 
 The load is that number of processes that compute without end. Times are medians of completions at 640x480, in rounds
 that alternate between the numbers of threads, so that both meet the same load. The last column is the time with all
@@ -21,7 +21,7 @@ from leadline.base.executors import available_cores
 from leadline.base.threads import set_thread_count
 
 WIDTH, HEIGHT = 640, 480
-ROUNDS = 3
+ROUNDS = 20  # many and short ones: a scheduler leaves a process beside the same neighbours for seconds
 
 
 def inputs() -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +47,7 @@ def measure(options: str, threads: int, repeats: int) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--loads", type=int, nargs="+", default=[0, 2, 6])
     arguments = parser.parse_args()
     cores = available_cores()

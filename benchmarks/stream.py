@@ -367,8 +367,7 @@ def main() -> None:
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
     sys.stdout.write(f"{len(seen)} frames, {given.preset}, {numba.get_num_threads()} threads, load {load}\n\n")
     sys.stdout.write("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n\n")
-    if given.preset == "paper":
-        sys.stdout.write(latency(seen, options) + "\n")
+    sys.stdout.write(latency(seen, options) + "\n")
 
 
 if __name__ == "__main__":
